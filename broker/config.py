@@ -273,10 +273,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             `management.ssl.*` alone: None.
         management_tls_listener: `management.ssl.ip` and `.port`; None: no HTTPS.
         management_tls: The other keys of `management.ssl.*`.
+        management_connections_max: `management.tcp.max_connections`: most connections without TLS
+            that are served at a time, None for unlimited.
         management_path_prefix: `management.path_prefix`, "" or "/prefix".
+        management_session_timeout_min: `management.login_session_timeout`: minutes from a login at
+            the page to its end.
         management_max_body_bytes: `management.http.max_body_size`: the largest request body.
         management_cors_origins: `management.cors.allow_origins.N`: origins such as
             "https://app.example:8443" whose pages may call the HTTP API; "*" is every origin.
+        management_browse_masked: `management.browse.masked.N`: names of headers, properties and
+            fields of bodies whose values nobody sees who browses messages.
         management_cors_max_age_s: `management.cors.max_age`: how long a browser may keep what
             a preflight request allowed.
         management_denies_operator_policies:
@@ -398,9 +404,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     management_listener: Listener | None = Listener("", 15672)
     management_tls_listener: Listener | None = None
     management_tls: TlsSettings | None = None
+    management_connections_max: int | None = None
     management_path_prefix: str = ""
+    management_session_timeout_min: int = 480
     management_max_body_bytes: int = 20_000_000
     management_cors_origins: tuple[str, ...] = ()
+    management_browse_masked: tuple[str, ...] = ()
     management_cors_max_age_s: int = 1_800
     management_denies_operator_policies: bool = False
     management_denies_replica_operations: bool = False

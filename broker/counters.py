@@ -102,23 +102,34 @@ class ExchangeCounts:
     Attributes:
         publish_in: Messages that clients published to it.
         publish_out: Messages that it gave to queues: one that goes to three queues counts as three.
+        return_unroutable: Mandatory messages that went back.
+        drop_unroutable: Messages without a route that were dropped.
         by_queue: Of those, the messages of each queue, by its uid.
     """
 
-    __slots__ = ("by_queue", "publish_in", "publish_out")
+    __slots__ = (
+        "by_queue",
+        "drop_unroutable",
+        "publish_in",
+        "publish_out",
+        "return_unroutable",
+    )
 
     def __init__(self) -> None:
         self.publish_in = 0
         self.publish_out = 0
+        self.return_unroutable = 0
+        self.drop_unroutable = 0
         self.by_queue: dict[int, int] = {}
 
     def routed(self, queues: Sequence[Counted], count: int) -> None:
-        """Count messages that went to queues: once for a run of them.
+        """Count messages that clients published: once for all that went to the same queues.
 
         Args:
-            queues: All of them.
-            count: How many messages each got.
+            queues: Where they went.
+            count: How many messages.
         """
+        self.publish_in += count
         by_queue = self.by_queue
         for queue in queues:
             uid = queue.uid
@@ -264,7 +275,10 @@ class NodeCounts:
 
     def of_exchange(self, vhost: str, name: str) -> ExchangeCounts:
         """Return the counters of an exchange, made at first use; call it where a route is found."""
-        return self.exchanges.setdefault((vhost, name), ExchangeCounts())
+        found = self.exchanges.get((vhost, name))
+        if found is None:
+            found = self.exchanges[vhost, name] = ExchangeCounts()
+        return found
 
     def messages(self) -> tuple[int, ...]:
         """The sums over all vhosts that ever were, in the order of `MESSAGE_KEYS`."""

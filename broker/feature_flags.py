@@ -21,6 +21,8 @@ from broker.errors import Refusal, ReplyCode
 MAINTENANCE: Final = "maintenance_mode_status"
 EVENT_EXCHANGE: Final = "event_exchange"
 LOG_EXCHANGE: Final = "log_exchange"
+STREAM_QUEUE: Final = "stream_queue"
+QUORUM_LOGS: Final = "quorum_logs"
 
 
 class FeatureFlag(NamedTuple):
@@ -41,8 +43,11 @@ FLAGS: Final = (
     FeatureFlag(MAINTENANCE, "Maintenance mode status", "0.3.0"),
     FeatureFlag(EVENT_EXCHANGE, "Events of the broker at amq.rabbitmq.event", "0.3.0"),
     FeatureFlag(LOG_EXCHANGE, "The log at amq.rabbitmq.log", "0.3.0"),
+    FeatureFlag(STREAM_QUEUE, "Queues of type stream", "0.3.0"),
+    FeatureFlag(QUORUM_LOGS, "Bodies of quorum queues in their logs", "0.3.0"),
 )
 KNOWN: Final = frozenset(flag.name for flag in FLAGS)
+"""What a new cluster has from the beginning, too."""
 
 
 def refusal(flag: str, enabled: Collection[str]) -> Refusal | None:

@@ -1,9 +1,9 @@
 """Forcing a stopped node to go on without nodes that are lost for good (docs/protocol-rules.md P8).
 
-Under the store's lock: the identity file first (new cluster id, who is lost), then the quorum
-queues' groups, group 0 last. Interrupted at any point, the node either still waits for its
-majority or has all it needs; saying it again completes it. What remains is ordinary: at its next
-start the node ends the boots of the lost nodes and forgets them (`membership`).
+Under the store's lock: the identity file first (new cluster id, who is lost), then the groups of
+quorum queues and streams, group 0 last. Interrupted at any point, the node either still waits for
+its majority or has all it needs; saying it again completes it. What remains is ordinary: at its
+next start the node ends the boots of the lost nodes and forgets them (`membership`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from broker.metadata.machine import MetadataMachine
 from broker.metadata.records import Queue
 from broker.storage.offline import OfflineStore
 from raft.core.membership import History
-from raft.core.messages import NORMAL, Configuration
+from raft.core.messages import Configuration
 from raft.errors import LogCorrupt
 from raft.log_store import GroupLog, LogStore
 from raft.parts import ProposalAssembler
+from raft.segments.entries import SEGMENT_BYTES
 
 GROUP = 0
 _READ_BYTES = 4 << 20
@@ -43,6 +44,8 @@ class ForcedStart(NamedTuple):
         emptied: Quorum queues whose replica here holds nothing: they begin empty.
         behind: Quorum queues whose replica here had no vote: it may lack confirmed messages.
         missing: Quorum queues without a replica here although one should be: others must lead.
+        damaged: Quorum queues of which this node has the only replica left, with a damaged log:
+            nothing of it is erased, and they wait for an operator.
     """
 
     node: str
@@ -52,6 +55,7 @@ class ForcedStart(NamedTuple):
     emptied: tuple[Queue, ...]
     behind: tuple[Queue, ...]
     missing: tuple[Queue, ...]
+    damaged: tuple[Queue, ...]
 
 
 def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False) -> ForcedStart:
@@ -75,7 +79,7 @@ def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False
     store = OfflineStore(data_dir / "store")
     try:
         file = IdentityFile(data_dir, name)
-        machine = _metadata(LogStore(store))
+        machine = metadata(LogStore(store, store))
         catalogue = machine.catalogue
         identity = file.identity
         if lost is None:
@@ -102,6 +106,7 @@ def force(data_dir: Path, lost: Collection[str] | None, *, dry_run: bool = False
             tuple(work.emptied),
             tuple(work.behind),
             tuple(work.missing),
+            tuple(work.damaged),
         )
     finally:
         store.close()
@@ -136,8 +141,13 @@ def _forced_identity(
     )
 
 
-def _metadata(store: LogStore) -> MetadataMachine:
-    """Group 0's state with all entries here: alone, this node will commit them all."""
+def metadata(store: LogStore) -> MetadataMachine:
+    """Group 0's state with all entries here: alone, this node will commit them all.
+
+    Raises:
+        ForcingRefused: There is none here.
+        LogCorrupt: It is damaged.
+    """
     if GROUP not in store.groups():
         raise ForcingRefused(
             "this node holds no copy of the cluster's metadata; force_boot a node that does"
@@ -151,9 +161,6 @@ def _metadata(store: LogStore) -> MetadataMachine:
     while at < end:
         entries = log.entries(at, end, _READ_BYTES)
         for entry in entries:
-            if entry.kind != NORMAL:
-                assembler.reset()
-                continue
             data = assembler.join(entry)
             if data is not None:
                 machine.apply(entry.index, data)
@@ -161,7 +168,7 @@ def _metadata(store: LogStore) -> MetadataMachine:
     return machine
 
 
-def _configuration(log: GroupLog) -> Configuration:
+def newest_configuration(log: GroupLog) -> Configuration:
     """The newest configuration that a replica knows of."""
     saved = log.saved
     history = History(max(saved.snapshot_index, saved.configuration_index), saved.configuration)
@@ -180,7 +187,7 @@ class _Groups:
         self, journal: OfflineStore, node: str, conclusion: Conclusion, *, is_dry: bool
     ) -> None:
         self._journal = journal
-        self._store = LogStore(journal)
+        self._store = LogStore(journal, journal)
         self._on_disk = set(self._store.groups())
         self._node = node
         self._conclusion = conclusion
@@ -188,6 +195,7 @@ class _Groups:
         self.emptied: list[Queue] = []
         self.behind: list[Queue] = []
         self.missing: list[Queue] = []
+        self.damaged: list[Queue] = []
 
     def force_metadata(self) -> None:
         """Group 0: its voters are those that are left."""
@@ -197,25 +205,41 @@ class _Groups:
             self._journal.flush()
 
     def force_queue(self, queue: Queue) -> None:
-        """One quorum queue's replica here. An empty one may only vote where it is alone."""
+        """A queue's replica here. An empty one may only vote where it is alone.
+
+        A damaged one is left as it is; a stream's that is alone is read around the damage.
+        """
         voters = self._conclusion.replicas[queue.uid]
+        is_alone = voters == (self._node,)
         try:
-            log = self._store.open(queue.uid, Configuration()) if self._is_here(queue) else None
+            self._force_log(queue, voters, self._opened(queue, is_alone=is_alone))
         except LogCorrupt:
-            log = None
-            if voters == (self._node,) and not self._is_dry:
-                self._store.erase(queue.uid)
+            (self.damaged if is_alone else self.missing).append(queue)
+
+    def _opened(self, queue: Queue, *, is_alone: bool) -> GroupLog | None:
+        if queue.uid not in self._on_disk:
+            return None
+        reads_around = is_alone and queue.type == "stream"
+        return self._store.open(queue.uid, Configuration(), is_alone=reads_around)
+
+    def _force_log(self, queue: Queue, voters: tuple[str, ...], log: GroupLog | None) -> None:
         if log is None or not log.last_index():
             if voters != (self._node,):
                 self.missing.append(queue)
                 return
             self.emptied.append(queue)
-        elif self._node not in _configuration(log).voters:
+        elif self._node not in newest_configuration(log).voters:
             self.behind.append(queue)
         if not self._is_dry:
-            log = log or self._store.open(queue.uid, Configuration())
+            log = log or self._begun(queue)
             log.force(Configuration(voters))
             self._journal.flush()
 
-    def _is_here(self, queue: Queue) -> bool:
-        return queue.uid in self._on_disk
+    def _begun(self, queue: Queue) -> GroupLog:
+        is_stream = queue.type == "stream"
+        return self._store.open(
+            queue.uid,
+            Configuration(),
+            segment_bytes=SEGMENT_BYTES if is_stream else 0,
+            keeps_log=is_stream,
+        )

@@ -36,6 +36,14 @@ def uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def keep() -> None:
+    """Keep all there is now out of every later garbage collection, without a walk over it.
+
+    Only where nothing large has become garbage: with many queues the walk takes 0.1 s.
+    """
+    gc.freeze()
+
+
 def settle_memory() -> None:
     """Keep what start-up made out of every later garbage collection, and collect more rarely.
 

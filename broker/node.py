@@ -48,6 +48,7 @@ from broker.management.control import NodeError
 from broker.management.metrics.server import MetricsServer
 from broker.management.operations.registry import Operations
 from broker.management.operations.start_definitions import StartDefinitions
+from broker.management.operations.timeline.watching import LOOK_S
 from broker.management.reports import SAMPLE_S
 from broker.management.resources.rights import attempts
 from broker.metadata.results import Changes
@@ -64,6 +65,7 @@ from broker.storage import opening, private
 from broker.storage.group_commit import GroupCommit
 from broker.storage.message_store import MessageStore
 from broker.storage.store import StoreDamaged, StoreLocked, StoreUnusable
+from raft.errors import LogCorrupt
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +86,10 @@ class SystemClock:
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch."""
+        return time.time_ns() // 1000
 
     def monotonic_ms(self) -> int:
         """Milliseconds that never jump."""
@@ -143,6 +149,7 @@ class Node:
         self._stopping = asyncio.Event()
         self._lock = asyncio.Lock()
         self._is_app_wanted = False
+        self.is_beginning = True
         self._exit_code = 0
         self._alarm_limits: AlarmLimits | None = None  # those set at run time, for the next boot
 
@@ -233,6 +240,7 @@ class Node:
                     ),
                     name="statistics",
                 ),
+                tasks.create_task(every(LOOK_S, self._operations.timeline.look), name="timeline"),
             ]
             starting = tasks.create_task(self._start())
             await self._stopping.wait()
@@ -301,7 +309,10 @@ class Node:
                 return
             self._operations.seeding.check()
             await self._definitions.check()
-            member = self._member or await self._begin_member(self._peers())
+            try:
+                member = self._member or await self._begin_member(self._peers())
+            finally:
+                self.is_beginning = False
             await self._ready(member)
             await self._begin_serving(member)
 
@@ -427,6 +438,7 @@ class Node:
             rng,
             lambda: secrets.token_hex(8),
             on_group_failed=self._group_failed,
+            files=journal,
         )
         begun: asyncio.Future[_Member] = asyncio.get_running_loop().create_future()
         assert self._tasks is not None  # run() set it
@@ -581,7 +593,11 @@ class Node:
             self._doors,
             self._alarm_limits,
         )
-        await serving.start(member.tasks)
+        with interpreter.uncollected():
+            await serving.start(member.tasks)
+            if self._is_process and not self.started.is_set():
+                interpreter.keep()
+        await asyncio.sleep(0)  # with many queues that was a long turn, and so is the next
         self._serving = serving
         serving.alarms.follow_store(member.journal, self._give_leaders_away)
         if serving.context.boot != member.cluster.boot:  # it was ended while this began
@@ -670,7 +686,12 @@ class Node:
         }
 
     def _group_failed(self, group: int, error: BaseException) -> None:
-        """A node without its group 0 could never serve again: better a restart than a shell."""
+        """A node without its group 0 could never serve again: better a restart than a shell.
+
+        Of a queue whose log is damaged, the others have what is lost here.
+        """
+        if group != GROUP and isinstance(error, LogCorrupt) and self._serving is not None:
+            self._serving.queues.replica_failed(group, str(error))
         if group == GROUP:
             _log.critical("metadata.failed", exc_info=error)
             self._exit_code = EXIT_METADATA_FAILED

@@ -7,10 +7,11 @@ what both need of their node. Calls never block and never await.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from broker.counters import MessageCounts
 from broker.errors import Refusal
 from broker.message import Delivery
 
@@ -20,6 +21,10 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch, for stamps users see; may jump."""
+        ...
+
+    def now_us(self) -> int:
+        """Microseconds since the epoch; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
@@ -82,11 +87,13 @@ class QueueStat(NamedTuple):
         state: "running", "down", "minority" or "syncing".
         active: (channel_id, tag) of the single active consumer, or of an exclusive one; None if all
             are active, or there is none.
-        alpha: Classic queues: messages that are in memory with their content, ready and unacked.
+        alpha: Classic queues, and quorum queues whose bodies are in their logs: messages that are
+            in memory with their content, ready and unacked.
         beta: Of which memory has all but the content, and the disk a copy that ends with the node.
         gamma: Of which memory has all but the content, and the disk a copy that lasts.
         delta: Of which memory has no more than that they are there.
-        ram_bytes: What all of them take of the memory, about.
+        ram_bytes: What all of them take of the memory, about; of a stream, what it keeps for its
+            readers and knows of clients. 0: of a quorum queue that has all of them in memory.
         unacked_alpha: Of `alpha`, those handed out.
         alpha_bytes: Body bytes of `alpha`.
         next_number: Number of the next message.
@@ -113,6 +120,34 @@ class QueueStat(NamedTuple):
     mode: str = "default"
 
 
+class StreamFacts(msgspec.Struct, array_like=True):
+    """What listings show of a stream; fields are only appended.
+
+    Attributes:
+        first_offset: Of the oldest message kept.
+        next_offset: Of the next message.
+        first_ms: Time of the oldest entry, milliseconds since the epoch; 0 if there is none.
+        last_ms: Time of the newest entry.
+        size_bytes: Of the log, as far as retention counts it.
+        segments: How many.
+        publishers: Named publishers that are remembered.
+        publishers_forgotten: Those that were forgotten for want of room.
+        offsets: Offsets that are stored.
+        disk_bytes: Of the files of its log on the node that says so.
+    """
+
+    first_offset: int = 0
+    next_offset: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    size_bytes: int = 0
+    segments: int = 0
+    publishers: int = 0
+    publishers_forgotten: int = 0
+    offsets: int = 0
+    disk_bytes: int = 0
+
+
 class QueueDetails(msgspec.Struct, array_like=True):
     """What listings show of a queue beside its counts; fields are only appended.
 
@@ -126,6 +161,9 @@ class QueueDetails(msgspec.Struct, array_like=True):
         delivery_limit: How often a message may come back; None is without limit.
         priorities: How many messages are ready of each priority, from 0 on; empty where the queue
             has none.
+        stream: Of streams.
+        disk_bytes: What it takes of the disk of the node that serves it, before compression. A
+            classic queue: bodies that are recorded or paged out. Others: the log and its snapshot.
     """
 
     capacity: float = 0.0
@@ -136,6 +174,29 @@ class QueueDetails(msgspec.Struct, array_like=True):
     dead_bytes: int = 0
     delivery_limit: int | None = None
     priorities: list[int] = []
+    stream: StreamFacts | None = None
+    disk_bytes: int = 0
+
+
+class QueueLook(NamedTuple):
+    """A queue at one moment, as metrics show it.
+
+    Attributes:
+        counts: What happened to its messages here.
+        stat: What is in it, and its consumers.
+        details: The rest, without `disk_bytes`.
+    """
+
+    counts: MessageCounts
+    stat: QueueStat
+    details: QueueDetails
+
+
+NOTHING: Final = QueueStat(0, 0, 0, 0, 0, "running")
+"""The `stat` of each `QueueLook` at a queue without messages and consumers."""
+
+NO_DETAILS: Final = QueueDetails()
+"""Its `details`. Not to be changed."""
 
 
 Done = Callable[[object], None]

@@ -15,12 +15,13 @@ import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pika
 import pika.exceptions
 from pika.channel import Channel
 from pika.spec import Basic, BasicProperties
+from typing_extensions import override
 
 from chaos import generators
 from chaos.cluster import HOST
@@ -34,6 +35,9 @@ _BEHIND_MAX_S = 0.5
 _IN_FLIGHT_MAX = 1_000
 _PREFETCH = 50
 _VHOST = "/"
+_PUBLISHER, _PUBLISHING_ID = "x-warren-publisher", "x-warren-publishing-id"
+_OFFSET = "x-stream-offset"
+_READ_IDLE_S = 5.0
 
 
 class Client(threading.Thread, ABC):
@@ -181,8 +185,21 @@ class Client(threading.Thread, ABC):
         """The connection is over: settle the books."""
 
 
+class _Sent(NamedTuple):
+    """A message that waits for its answer: when it was sent, and what it is."""
+
+    at: float
+    publisher: str
+    seq: int
+    pad_bytes: int
+
+
 class Publisher(Client):
-    """Publishes persistent, mandatory messages with confirms to the default exchange."""
+    """Publishes persistent, mandatory messages with confirms to the default exchange.
+
+    One with a name tells the broker, which is a stream, who published each message under which
+    number. Then its next connection sends again what the last one heard nothing of.
+    """
 
     def __init__(
         self,
@@ -193,18 +210,28 @@ class Publisher(Client):
         *,
         queue: str,
         plan: Iterator[generators.Publish],
+        is_named: bool = False,
     ) -> None:
         super().__init__(name, recorder, nodes, ports)
         self._queue = queue
         self._plan = plan
+        self._is_named = is_named
         self._tag = 0
+        self._seq = 0
         self._due = 0.0
-        self._waiting: dict[int, float] = {}  # delivery tag -> when sent; in order of tags
+        self._waiting: dict[int, _Sent] = {}  # by delivery tag, in order of tags
+        self._again: list[_Sent] = []
 
     def _attach(self, channel: Channel) -> None:
-        self._tag = 0
+        self._tag = self._seq = 0
         channel.add_on_return_callback(self._returned)
-        channel.confirm_delivery(self._answered, callback=lambda _ok: self._next())
+        channel.confirm_delivery(self._answered, callback=lambda _ok: self._begin())
+
+    def _begin(self) -> None:
+        again, self._again = self._again, []
+        for sent in again:
+            self._send(sent._replace(at=time.monotonic()))
+        self._next()
 
     def _next(self) -> None:
         if self._is_over or self._ended.is_set():
@@ -218,14 +245,24 @@ class Publisher(Client):
         self._later(max(0.0, self._due - now), self._next)
 
     def _publish(self, pad_bytes: int) -> None:
+        self._seq += 1
+        sent = _Sent(time.monotonic(), self._label, self._seq, pad_bytes)
+        content = generators.body(sent.publisher, sent.seq, pad_bytes)
+        self._about("publish", "invoke", sent, size=len(content), body_crc=zlib.crc32(content))
+        self._send(sent)
+
+    def _send(self, sent: _Sent) -> None:
         assert self._channel is not None
-        tag = self._tag = self._tag + 1  # also the publisher's seq: one channel for each connection
-        content = generators.body(self._label, tag, pad_bytes)
-        self._about("publish", "invoke", tag, size=len(content), body_crc=zlib.crc32(content))
-        self._waiting[tag] = time.monotonic()
+        self._tag += 1
+        self._waiting[self._tag] = sent
+        headers: dict[str, Any] | None = None
+        if self._is_named:
+            headers = {_PUBLISHER: sent.publisher, _PUBLISHING_ID: sent.seq}
         properties = BasicProperties(
-            delivery_mode=2, message_id=generators.msg_id(self._label, tag), app_id="chaos"
-        )
+            delivery_mode=2, message_id=generators.msg_id(sent.publisher, sent.seq),
+            app_id="chaos", headers=headers,
+        )  # fmt: skip
+        content = generators.body(sent.publisher, sent.seq, sent.pad_bytes)
         self._channel.basic_publish("", self._queue, content, properties, mandatory=True)
 
     def _answered(self, frame: Any) -> None:
@@ -234,32 +271,33 @@ class Publisher(Client):
         last = method.delivery_tag
         covered = [tag for tag in self._waiting if tag < last] if method.multiple else []
         for tag in (*covered, last):  # the last even if nothing waits: a second answer must show
-            self._waiting.pop(tag, None)
-            self._about(op, type_, tag, delivery_tag=tag)
+            sent = self._waiting.pop(tag, None) or _Sent(0.0, self._label, tag, 0)
+            self._about(op, type_, sent, delivery_tag=tag)
 
     def _returned(
         self, _channel: Channel, method: Basic.Return, _properties: BasicProperties, content: bytes
     ) -> None:
         found = generators.identity(content)
         code = f"{method.reply_code} {method.reply_text}"
-        self._about("return", "fail", found.seq if found is not None else 0, code=code)
+        who = (found.publisher, found.seq) if found is not None else (self._label, 0)
+        self._about("return", "fail", _Sent(0.0, *who, 0), code=code)
 
-    def _about(self, op: str, type_: str, seq: int, **columns: str | int | bool) -> None:
+    def _about(self, op: str, type_: str, sent: _Sent, **columns: str | int | bool) -> None:
         self._write(
             op,
             type_,
-            op_id=f"{self._label}/{seq}",
+            op_id=f"{sent.publisher}/{sent.seq}",
             vhost=_VHOST,
             routing_key=self._queue,
             queue=self._queue,
-            publisher=self._label,
-            seq=seq,
-            msg_id=generators.msg_id(self._label, seq),
+            publisher=sent.publisher,
+            seq=sent.seq,
+            msg_id=generators.msg_id(sent.publisher, sent.seq),
             **columns,
         )
 
     def _check(self) -> None:
-        oldest = next(iter(self._waiting.values()), None)
+        oldest = next((sent.at for sent in self._waiting.values()), None)
         if self._ended.is_set():
             if self._ending_s() > CONFIRM_TIMEOUT_S:
                 self._abandon("unanswered")
@@ -272,13 +310,23 @@ class Publisher(Client):
         self._later(_CHECK_S, self._check)
 
     def _lost(self, why: str) -> None:
-        for tag in self._waiting:
-            self._about("unknown", "info", tag, code=why)
+        for sent in self._waiting.values():
+            self._about("unknown", "info", sent, code=why)
+        if self._is_named:
+            self._again = [*self._waiting.values(), *self._again]
         self._waiting.clear()
 
 
 class Consumer(Client):
-    """Consumes, acks in batches of drawn size, gives a few back."""
+    """Consumes, acks in batches of drawn size, gives a few back.
+
+    Attributes:
+        ack_delay_s: Seconds from a full batch to its ack; with what is prefetched a bound for how
+            fast it takes messages. May change at any time.
+        last_delivery: When it got its last message; `time.monotonic`.
+    """
+
+    _gives_back = True
 
     def __init__(
         self,
@@ -290,8 +338,10 @@ class Consumer(Client):
         queue: str,
         plan: Iterator[generators.Handling],
         arguments: Mapping[str, Any] | None = None,
+        ack_delay_s: float = 0.0,
     ) -> None:
         super().__init__(name, recorder, nodes, ports)
+        self.ack_delay_s = ack_delay_s
         self._queue = queue
         self._plan = plan
         self._arguments = arguments
@@ -305,9 +355,12 @@ class Consumer(Client):
             self._queue,
             self._delivered,
             consumer_tag=self._label,
-            arguments=self._arguments,
+            arguments=self._consume_arguments(),
             callback=self._consuming,
         )
+
+    def _consume_arguments(self) -> Mapping[str, Any] | None:
+        return self._arguments
 
     def _consuming(self, _frame: Any) -> None:
         self._write("consume", "ok", queue=self._queue, consumer_tag=self._label)
@@ -334,22 +387,30 @@ class Consumer(Client):
             exchange=method.exchange,
             routing_key=method.routing_key,
             redelivered=bool(method.redelivered),
+            stream_offset=offset_of(properties),
             size=len(content),
             body_crc=zlib.crc32(content),
         )
+        self._got(offset_of(properties))
         step = next(self._plan)
-        if step.is_requeued:
+        if step.is_requeued and self._gives_back:
             self._about("requeue", "ok", tag, msg_id)
             channel.basic_reject(tag, requeue=True)
             return
         self._held.append((tag, msg_id))
-        if len(self._held) >= step.batch:
+        if len(self._held) < step.batch:
+            return
+        if self.ack_delay_s:
+            self._later(self.ack_delay_s, self._ack)
+        else:
             self._ack()
 
+    def _got(self, offset: int) -> None:
+        """Note where a stream's consumer is."""
+
     def _ack(self) -> None:
-        if not self._held:
+        if not self._held or self._channel is None or not self._channel.is_open:
             return
-        assert self._channel is not None
         for tag, msg_id in self._held:
             self._about("ack", "ok", tag, msg_id)
         last, is_multiple = self._held[-1][0], len(self._held) > 1
@@ -371,7 +432,7 @@ class Consumer(Client):
         )
 
     def _check(self) -> None:
-        if self._channel is not None and self._channel.is_open:
+        if self._channel is not None and self._channel.is_open and not self.ack_delay_s:
             self._ack()
         if self._ended.is_set():
             if self._ending_s() > CONFIRM_TIMEOUT_S:
@@ -382,6 +443,26 @@ class Consumer(Client):
 
     def _lost(self, why: str) -> None:
         self._held.clear()
+
+
+class StreamConsumer(Consumer):
+    """Reads a stream from its beginning; its next connection goes on behind what it has read."""
+
+    _gives_back = False
+    _next_offset = 0
+
+    @override
+    def _consume_arguments(self) -> Mapping[str, Any]:
+        return {_OFFSET: self._next_offset}
+
+    @override
+    def _got(self, offset: int) -> None:
+        self._next_offset = offset + 1
+
+
+def offset_of(properties: BasicProperties) -> int:
+    """The offset of a stream's message; 0 of any other."""
+    return int((properties.headers or {}).get(_OFFSET, 0))
 
 
 def within(timeout_s: float, what: str, act: Callable[[], int]) -> int:
@@ -491,6 +572,61 @@ def drain(port: int, queue: str, recorder: Recorder, node: str, *, empty_gets: i
             )
             recorder.write("ack", "ok", **about)
             channel.basic_ack(method.delivery_tag)
+    return count
+
+
+def read_stream(port: int, queue: str, recorder: Recorder, node: str, attempt: int) -> int:
+    """Read a whole stream through one node.
+
+    Args:
+        port: The node's AMQP port.
+        queue: The stream.
+        recorder: Where its messages go, as gets.
+        node: The node's name.
+        attempt: Which try this is: each is a consumer of its own.
+
+    Returns:
+        How many messages there were, up to what the stream says that it has.
+
+    Raises:
+        pika.exceptions.AMQPError: The node refuses, or cannot be reached.
+    """
+    label, count = f"drain.{node}.{attempt}", 0
+    with _connect(port) as connection:
+        channel = connection.channel()
+        expected = channel.queue_declare(queue, passive=True).method.message_count
+        channel.basic_qos(prefetch_count=_PREFETCH)
+        arguments = {_OFFSET: "first"}
+        read = channel.consume(
+            queue, consumer_tag=label, arguments=arguments, inactivity_timeout=_READ_IDLE_S
+        )
+        while count < expected:
+            method, properties, content = next(read)
+            if method is None:
+                break
+            found = generators.identity(content)
+            recorder.write(
+                "get",
+                "ok",
+                node=node,
+                connection=label,
+                channel=channel.channel_number,
+                vhost=_VHOST,
+                queue=queue,
+                consumer_tag=label,
+                delivery_tag=method.delivery_tag,
+                msg_id=generators.msg_id(*found) if found else properties.message_id or "",
+                publisher=found.publisher if found else "",
+                seq=found.seq if found else 0,
+                exchange=method.exchange,
+                routing_key=method.routing_key,
+                redelivered=bool(method.redelivered),
+                stream_offset=offset_of(properties),
+                size=len(content),
+                body_crc=zlib.crc32(content),
+            )
+            channel.basic_ack(method.delivery_tag)
+            count += 1
     return count
 
 

@@ -22,14 +22,15 @@ from chaos.options import Fault, Options, Queue
 
 TABLE = "matrix.md"
 _SPARK_VERDICT = "verdict-spark.json"
+_BACKLOG = 20_000  # some 40 MB: a log of two segments, and ten times what is kept in memory
 _HEADINGS = (
     "cell", "seed", "verdict", "confirmed", "lost", "allowed", "dup", "silence ms", "audit agrees",
     "findings",
 )  # fmt: skip
 _SHORT = (
-    "classic/none",
     "quorum/kill-leader",
     "quorum/cut-leader-from-all",
+    "stream/kill-leader",
     "mirrored/kill-master",
     "mirrored/pause-master",
     "mirrored/cut-master-from-all",
@@ -65,9 +66,12 @@ def cells() -> list[Cell]:
     """All cells, in the order in which they run."""
     found = [Cell(f"classic/{fault}", _made("classic", fault)) for fault in _faults()]
     found += [Cell(f"quorum/{fault}", _made("quorum", fault)) for fault in _faults()]
+    found += [Cell(f"quorum/long/{fault}", _long("quorum", fault)) for fault in _faults()]
+    found += [Cell(f"stream/{fault}", _made("stream", fault)) for fault in _faults()]
     found += [
         Cell("classic/cut-leader-one-way-in", _made("classic", "cut-leader-one-way", "in")),
         Cell("quorum/cut-leader-one-way-in", _made("quorum", "cut-leader-one-way", "in")),
+        Cell("stream/cut-leader-one-way-in", _made("stream", "cut-leader-one-way", "in")),
         *_mirrored(),
     ]
     return found
@@ -94,6 +98,10 @@ def _made(queue: Queue, fault: Fault, direction: str = "out", mode: str = "all")
     return run_options.with_defaults(
         queue, fault, 1, cycles=cycles, direction=direction, ha_mode=mode, ha_params=params
     )
+
+
+def _long(queue: Queue, fault: Fault) -> Options:
+    return run_options.with_defaults(queue, fault, 1, backlog=_BACKLOG)
 
 
 def _faults() -> list[Fault]:

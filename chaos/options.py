@@ -9,7 +9,7 @@ import msgspec
 
 FILE = "options.json"
 
-Queue = Literal["quorum", "classic", "mirrored"]
+Queue = Literal["quorum", "classic", "mirrored", "stream"]
 Fault = Literal[
     "none",
     "kill-leader",
@@ -103,6 +103,8 @@ class Options(msgspec.Struct, frozen=True):
         ha_sync_mode: "automatic" or "manual".
         promote_on_failure: `ha-promote-on-failure`.
         promote_on_shutdown: `ha-promote-on-shutdown`.
+        backlog: How many messages are confirmed before the load begins. Consumers then take few at
+            a time until the faults are over, so that the queue is long while they last.
     """
 
     queue: Queue
@@ -124,6 +126,7 @@ class Options(msgspec.Struct, frozen=True):
     ha_sync_mode: str = "automatic"
     promote_on_failure: Promote = "always"
     promote_on_shutdown: Promote = "when-synced"
+    backlog: int = 0
 
     @property
     def is_available(self) -> bool:
@@ -133,7 +136,7 @@ class Options(msgspec.Struct, frozen=True):
         if self.queue == "classic":
             return self.fault in _AWAY_FROM_HOME
         if self.fault in UNSYNCHRONISED_FAULTS:
-            return self.queue == "quorum" or self.promotes_unsynchronised
+            return self.queue in ("quorum", "stream") or self.promotes_unsynchronised
         return True
 
     @property
@@ -241,6 +244,8 @@ def command(options: Options) -> str:
     ]
     if options.when_synchronised != (options.queue == "mirrored"):
         words.append("--when-synchronised" if options.when_synchronised else "--at-once")
+    if options.backlog:
+        words.append(f"--backlog {options.backlog}")
     if options.fault == "cut-leader-one-way":
         words.append(f"--direction {options.direction}")
     if options.queue == "mirrored":

@@ -33,6 +33,9 @@ from chaos.proxies import Proxies
 _HEAL_TIMEOUT_S = 60.0
 _LEADER_TIMEOUT_S = 20.0
 _WARM_CONFIRMS = 20
+_FILL_PER_S = 5_000
+_FILL_TIMEOUT_S = 120.0
+_SLOW_ACK_S = 0.2
 _WARM_TIMEOUT_S = 30.0
 _CALM_S = 4.0
 _IDLE_S = 1.0
@@ -112,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="each fault waits until all mirrors are synchronised; usual for mirrored queues",
     )  # fmt: skip
     waits.add_argument("--at-once", dest="when_synchronised", action="store_false", default=None)
+    add("--backlog", type=int, default=0, help="messages that are there before the load begins")
     add("--direction", choices=run_options.DIRECTIONS, default="out", help="of a one-way cut")
     add("--ha-mode", choices=("all", "exactly", "nodes"), default="all")
     add("--ha-params", default="", help='a number, or "rabbit@node1,rabbit@node2"')
@@ -150,6 +154,7 @@ def _options(parsed: argparse.Namespace) -> Options:
         cycles=parsed.times,
         when_synchronised=parsed.when_synchronised,
         rate=parsed.rate,
+        backlog=parsed.backlog,
         direction=parsed.direction,
         ha_mode=parsed.ha_mode,
         ha_params=parsed.ha_params,
@@ -189,6 +194,7 @@ class _Run:
             ClusterFailed: It did not get as far as a load to judge.
         """
         self._declare()
+        self._fill()
         if not self._options.has_late_consumers:
             self._start_consumers()
         self._start_publishers()
@@ -197,6 +203,8 @@ class _Run:
             self._load()
         finally:
             self._heal()
+            for each in self._consumers:
+                each.ack_delay_s = 0.0
             if self._options.has_late_consumers:
                 self._start_consumers()
             self._stop_publishers()
@@ -219,6 +227,25 @@ class _Run:
         if options.queue == "mirrored":
             self._nemesis.wait_synchronised()
 
+    def _fill(self) -> None:
+        """Publish the backlog, and wait until all of it is confirmed."""
+        count = self._options.backlog
+        if not count:
+            return
+        names, plan = self._cluster.names, generators.publishes
+        publisher = clients.Publisher(
+            "p0", self._recording.recorder("p0"), generators.nodes_from(names, 0), self._ports(),
+            queue=self._queue, plan=plan(self._options.seed, "p0", _FILL_PER_S),
+            is_named=self._options.queue == "stream",
+        )  # fmt: skip
+        publisher.start()
+        try:
+            wait_until(
+                lambda: self._recording.confirmed_count() >= count, "the backlog", _FILL_TIMEOUT_S
+            )
+        finally:
+            self._end([publisher])
+
     def _start_consumers(self) -> None:
         names, ports = self._cluster.names, self._ports()
         options, recording = self._options, self._recording
@@ -226,11 +253,13 @@ class _Run:
             name = f"c{i + 1}"
             # The first is told of each failover and begins anew; the others are to notice nothing.
             is_told = options.queue == "mirrored" and i == 0
+            kind = clients.StreamConsumer if options.queue == "stream" else clients.Consumer
             self._consumers.append(
-                clients.Consumer(
+                kind(
                     name, recording.recorder(name), generators.nodes_from(names, i + 1), ports,
                     queue=self._queue, plan=generators.handlings(options.seed, name),
                     arguments={"x-cancel-on-ha-failover": True} if is_told else None,
+                    ack_delay_s=_SLOW_ACK_S if options.backlog else 0.0,
                 )
             )  # fmt: skip
             self._consumers[-1].start()
@@ -244,7 +273,7 @@ class _Run:
             self._publishers.append(
                 clients.Publisher(
                     name, recording.recorder(name), generators.nodes_from(names, i), ports,
-                    queue=self._queue, plan=plan,
+                    queue=self._queue, plan=plan, is_named=options.queue == "stream",
                 )
             )  # fmt: skip
             self._publishers[-1].start()
@@ -254,7 +283,7 @@ class _Run:
 
     def _load(self) -> None:
         wait_until(
-            lambda: self._recording.confirmed_count() >= _WARM_CONFIRMS,
+            lambda: self._recording.confirmed_count() >= self._options.backlog + _WARM_CONFIRMS,
             "the first confirms",
             _WARM_TIMEOUT_S,
         )
@@ -322,24 +351,29 @@ class _Run:
 
     def _drain(self) -> None:
         recorder = self._recording.recorder("drain")
+        counts: dict[str, int] = {}
         for node in self._cluster.names:
             count = self._drain_through(node, recorder)
             if count is None:
                 return
+            counts[node] = count
             recorder.write("drain", "ok", node=node, queue=self._queue, size=count)
         for node in self._cluster.names:
-            size = self._depth(node)
+            is_stream = self._options.queue == "stream"
+            size = self._unread(node, counts[node]) if is_stream else self._depth(node)
             recorder.write("depth", "ok", node=node, queue=self._queue, size=size)
 
     def _drain_through(self, node: str, recorder: Recorder) -> int | None:
         port, why = self._cluster.amqp_port(node), ""
-        for _ in range(_DRAIN_TRIES):
+        for attempt in range(_DRAIN_TRIES):
+
+            def drain(attempt: int = attempt) -> int:
+                if self._options.queue == "stream":
+                    return clients.read_stream(port, self._queue, recorder, node, attempt + 1)
+                return clients.drain(port, self._queue, recorder, node)
+
             try:
-                return clients.within(
-                    _DRAIN_TIMEOUT_S,
-                    f"drain through {node}",
-                    lambda: clients.drain(port, self._queue, recorder, node),
-                )
+                return clients.within(_DRAIN_TIMEOUT_S, f"drain through {node}", drain)
             except TimeoutError as error:
                 why = str(error)
                 break
@@ -349,6 +383,18 @@ class _Run:
                 time.sleep(1)
         self._recorder.write("drain", "fail", node=node, queue=self._queue, code=why)
         return None
+
+    def _unread(self, node: str, read: int) -> int:
+        """How many of a stream's messages could not be read through a node."""
+        port = self._cluster.amqp_port(node)
+        try:
+            there = clients.within(
+                _CALL_TIMEOUT_S, f"depth at {node}", lambda: clients.depth(port, self._queue)
+            )
+        except (pika.exceptions.AMQPError, OSError) as error:
+            self._recorder.write("health", "fail", node=node, code=repr(error))
+            return -1
+        return there - read
 
     def _depth(self, node: str) -> int:
         """Ready and unacked messages once the node's numbers have settled."""

@@ -215,7 +215,7 @@ class RingHost:
 
     # -- from below ---------------------------------------------------------------------------
 
-    def receive(self, node: str, payload: bytes) -> None:
+    def receive(self, node: str, payload: bytes | memoryview) -> None:
         """Take a payload that came from a node; a damaged one is counted and dropped."""
         try:
             frame = convert.decode(payload, sender=node, to=self.name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import shutil
 import sys
@@ -19,7 +18,11 @@ from pathlib import Path
 from pipeline.verdict import EXIT_CODES
 
 CANNOT_JUDGE = EXIT_CODES["unknown"]
-VERDICT = "verdict-spark.json"
+SETTINGS = {
+    # A history has few rows and many questions: plans are small, and broadcast where they can.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""What the audit asks of its session."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,13 +40,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return next(code for code in (1, CANNOT_JUDGE, 0) if code in codes)
 
 
-def why_not() -> str:
-    """Return what Spark lacks here; "" if nothing."""
+def why_not(what: str = "the audit") -> str:
+    """Return what Spark lacks here; "" if nothing.
+
+    Args:
+        what: What needs Spark.
+    """
     if importlib.util.find_spec("pyspark") is None:
-        return "the audit needs PySpark: pip install 'warrenmq[pipeline]'"
+        return f"{what} needs PySpark: pip install 'warrenmq[pipeline]'"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and (Path(home) / "bin" / "java").is_file()):
-        return "the audit needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
+        return f"{what} needs Java 17 or newer: apt-get install openjdk-17-jre-headless"
     return ""
 
 
@@ -64,10 +71,9 @@ def _parser() -> argparse.ArgumentParser:
 def _audit(runs: Sequence[Path], file_format: str) -> set[int]:
     try:
         # Only here: without the extra the command must still say what to install.
-        from pipeline import session  # noqa: PLC0415  as above
-        from pipeline.jobs import audit  # noqa: PLC0415  as above
+        from pipeline import judge, session  # noqa: PLC0415  as above
 
-        spark = session.local("audit")
+        spark = session.open(name="audit", settings=SETTINGS)
     except Exception as error:  # noqa: BLE001  Java fails in many ways; none is a broken promise
         print(f"Spark does not start: {type(error).__name__}: {error}", file=sys.stderr)
         return {CANNOT_JUDGE}
@@ -75,8 +81,8 @@ def _audit(runs: Sequence[Path], file_format: str) -> set[int]:
     try:
         for run in runs:
             try:
-                report = audit.run(spark, run, file_format)
-                (run / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
+                report = judge.run(spark, run, file_format)
+                judge.write(run, report)
             except Exception as error:  # noqa: BLE001  a job that crashes says nothing of the run
                 print(f"cannot judge {run}: {error}", file=sys.stderr)
                 codes.add(CANNOT_JUDGE)

@@ -1,17 +1,20 @@
 """A history sorted into the tables that the questions are about: DataFrame -> DataFrame.
 
 Each is a pure function of the events; `gather` makes all of them once and keeps them in memory,
-so that twenty questions do not read the history twenty times.
+so that twenty questions do not read the history twenty times. `pipeline.sieve` makes the same
+tables of a long history without what can raise no finding.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
 
 SETTLE_GRACE_US = 2_000_000
+STARVED_AFTER_US = 3_000_000
+_BLOCK = 64
 COPY = ["queue", "msg_id"]
 
 
@@ -20,7 +23,8 @@ class Tables:
     """The tables that the transforms read.
 
     Attributes:
-        events: The history, columns of `schemas.HISTORY`.
+        events: The history, columns of `schemas.HISTORY`; of a sieved one what is not about
+            messages, and all about those that may raise a finding. So are the next five.
         published: op_id, queue, msg_id, publisher, seq, body_crc, ts_us of each publish.
         refused: op_id of what was returned, or failed before it was sent.
         confirmed: op_id of what was confirmed and not refused.
@@ -31,6 +35,13 @@ class Tables:
         first_sure_acks: When each copy was first acked beyond doubt, `acked_us`.
         joined: One row, `joined_us`: what was published earlier may be lost, because a mirror
             that joined then became master without it, as it was allowed to; else 0.
+        torn: Each recorder whose events are not 1 to n.
+        used: Each node through which anything was published or delivered.
+        confirms: `at_us` of the confirms: all that came in a second of a fault, one row each, and
+            of every other second at least its first and its last.
+        served: recorder, `got`: its deliveries from `STARVED_AFTER_US` after the last heal on.
+        totals: One row: what `totals` has, confirmed, and
+            `wanted`, what was published and confirmed from then on.
     """
 
     events: DataFrame
@@ -42,6 +53,11 @@ class Tables:
     windows: DataFrame
     first_sure_acks: DataFrame
     joined: DataFrame
+    torn: DataFrame
+    used: DataFrame
+    confirms: DataFrame
+    served: DataFrame
+    totals: DataFrame
 
     def release(self) -> None:
         """Give the memory back."""
@@ -57,29 +73,146 @@ def gather(events: DataFrame, *, may_promote_unsynchronised: bool = False) -> Ta
         may_promote_unsynchronised: Whether a mirror that lacks messages may become master.
     """
     events = events.cache()
-    sent, seen, windows = published(events), deliveries(events), fault_windows(events)
-    no = refused(events)
-    found = Tables(
-        events=events,
-        published=sent.cache(),
-        refused=no.cache(),
-        confirmed=confirmed(events, no).cache(),
-        deliveries=seen.cache(),
-        copies=seen.select(*COPY).distinct().cache(),
-        windows=windows.cache(),
-        first_sure_acks=first_sure_acks(events, windows).cache(),
-        joined=joined(events, may_promote_unsynchronised=may_promote_unsynchronised).cache(),
+    windows = fault_windows(events, events.agg(totals()[-1])).cache()
+    no = refused(events).cache()
+    yes = confirmed(events, no).cache()
+    after_us = served_after(windows)
+    found = kept(
+        events,
+        windows,
+        no,
+        yes,
+        may_promote_unsynchronised=may_promote_unsynchronised,
+        torn=torn(events).cache(),
+        used=events.where("op in ('publish', 'deliver')").select("node").distinct().cache(),
+        confirms=events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us")).cache(),
+        served=served(events, after_us).cache(),
+        totals=events.agg(*totals())
+        .crossJoin(yes.agg(F.count("*").alias("confirmed")))
+        .crossJoin(wanted(events, yes, after_us))
+        .cache(),
     )
     for frame in _frames(found):
         frame.count()  # now, so that the planner knows how small they are
     return found
 
 
+def kept(
+    events: DataFrame,
+    windows: DataFrame,
+    no: DataFrame,
+    yes: DataFrame,
+    *,
+    may_promote_unsynchronised: bool,
+    **summaries: DataFrame,
+) -> Tables:
+    """Add the tables about messages; they are kept when they are first used.
+
+    Args:
+        events: As in `Tables`; cached, and so are the next three.
+        windows: As in `Tables`.
+        no: `Tables.refused`.
+        yes: `Tables.confirmed`.
+        may_promote_unsynchronised: Whether a mirror that lacks messages may become master.
+        **summaries: The tables from `torn` on.
+    """
+    seen = deliveries(events)
+    return Tables(
+        events=events,
+        published=published(events).cache(),
+        refused=no,
+        confirmed=yes,
+        deliveries=seen.cache(),
+        copies=seen.select(*COPY).distinct().cache(),
+        windows=windows,
+        first_sure_acks=first_sure_acks(events, windows).cache(),
+        joined=joined(events, may_promote_unsynchronised=may_promote_unsynchronised).cache(),
+        **summaries,
+    )
+
+
 def _frames(found: Tables) -> list[DataFrame]:
+    return [getattr(found, field.name) for field in fields(found)]
+
+
+def _count_of(claim: str) -> Column:
+    return F.count(F.when(F.expr(claim), 1))
+
+
+def totals() -> list[Column]:
+    """What happened, for people: aggregates of the events, the last one `last_us`."""
     return [
-        found.events, found.published, found.refused, found.confirmed, found.deliveries,
-        found.copies, found.windows, found.first_sure_acks, found.joined,
-    ]  # fmt: skip
+        F.count("*").alias("events"),
+        _count_of("op = 'publish' and type = 'invoke'").alias("published"),
+        _count_of("op = 'nack'").alias("nacked"),
+        _count_of("op = 'unknown'").alias("unknown"),
+        _count_of("op in ('deliver', 'get')").alias("delivered"),
+        _count_of("op = 'ack'").alias("acked"),
+        _count_of("op = 'requeue'").alias("requeued"),
+        _count_of("op in ('deliver', 'get') and type = 'ok' and redelivered").alias("redelivered"),
+        _count_of("op = 'fault_start'").alias("faults"),
+        F.coalesce(F.max("epoch"), F.lit(0)).alias("leader_changes"),
+        F.coalesce(F.max("ts_us"), F.lit(0)).alias("last_us"),
+    ]
+
+
+def torn(events: DataFrame) -> DataFrame:
+    """Recorders whose events are not 1 to n, as column `recorder`.
+
+    They are if and only if the lowest is 1 at least, and as many are different as there are, and
+    as the highest says. Which ones are there is a set of bits for each 64 numbers.
+    """
+    bit = F.expr(f"shiftleft(1L, cast(pmod(event_no, {_BLOCK}) as int))")
+    blocks = events.groupBy("recorder", F.expr(f"event_no div {_BLOCK}").alias("block")).agg(
+        F.bit_or(bit).alias("bits"),
+        F.count("*").alias("rows"),
+        F.min("event_no").alias("low"),
+        F.max("event_no").alias("high"),
+    )
+    return (
+        blocks.groupBy("recorder")
+        .agg(
+            F.sum(F.bit_count("bits")).alias("different"),
+            F.sum("rows").alias("rows"),
+            F.min("low").alias("low"),
+            F.max("high").alias("high"),
+        )
+        .where("low < 1 or different <> rows or high <> rows")
+        .select("recorder")
+    )
+
+
+def served_after(windows: DataFrame) -> int | None:
+    """From when on everybody must be served again, microseconds; None without faults."""
+    healed_us: int | None = windows.agg(F.max("end_us")).collect()[0][0]
+    return None if healed_us is None else healed_us + STARVED_AFTER_US
+
+
+def served(events: DataFrame, after_us: int | None) -> DataFrame:
+    """How many deliveries each recorder got when everybody had to be served: recorder, `got`.
+
+    Args:
+        events: The history.
+        after_us: Of `served_after`.
+    """
+    return (
+        events.where("op = 'deliver' and type = 'ok'")
+        .where(F.col("ts_us") > F.lit(after_us))
+        .groupBy("recorder")
+        .agg(F.count("*").alias("got"))
+    )
+
+
+def wanted(events: DataFrame, yes: DataFrame, after_us: int | None) -> DataFrame:
+    """One row, `wanted`: how much was published and confirmed when everybody must be served.
+
+    Args:
+        events: The history.
+        yes: `Tables.confirmed`.
+        after_us: Of `served_after`.
+    """
+    late = published(events).where(F.col("ts_us") >= F.lit(after_us))
+    return late.join(yes, "op_id").agg(F.count("*").alias("wanted"))
 
 
 def published(events: DataFrame) -> DataFrame:
@@ -115,14 +248,21 @@ def deliveries(events: DataFrame) -> DataFrame:
             "consumer_tag",
             "redelivered",
             "body_crc",
+            "op",
+            "node",
+            "stream_offset",
         )
         .withColumn("place", F.row_number().over(order))
     )
 
 
-def fault_windows(events: DataFrame) -> DataFrame:
-    """Each fault from just before it happened to the end of its heal."""
-    last = events.agg(F.coalesce(F.max("ts_us"), F.lit(0)).alias("last_us"))
+def fault_windows(events: DataFrame, last: DataFrame) -> DataFrame:
+    """Each fault from just before it happened to the end of its heal.
+
+    Args:
+        events: The history; of it those of faults and epochs.
+        last: One row, `last_us`: the time of the last event.
+    """
     ends = (
         events.where("op = 'fault_end'").groupBy("op_id").agg(F.max("ts_us").alias("fault_end_us"))
     )

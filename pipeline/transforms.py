@@ -29,7 +29,6 @@ SERVING_LIMITS_US = {
     "stop-leader-unsynchronised": 9_000_000,
 }
 CHANGES_MAX = 3
-STARVED_AFTER_US = 3_000_000
 TIMEOUT_US = 10_000_000
 LATE_US = 1_000_000
 _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
@@ -37,8 +36,10 @@ _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 def undrained(tables: Tables) -> DataFrame:
     """A drain that failed, or none through a node, or no depth: nothing can be said about loss."""
+    ends = tables.events.where("op in ('drain', 'depth')").select("node", "op", "type")
+    used = tables.used.select("node", F.lit("").alias("op"), F.lit("").alias("type"))
     nodes = (
-        tables.events.where("op in ('publish', 'deliver', 'drain', 'depth')")
+        ends.unionByName(used)
         .groupBy("node")
         .agg(
             F.count(F.when(F.expr("op = 'drain'"), 1)).alias("drains"),
@@ -51,7 +52,7 @@ def undrained(tables: Tables) -> DataFrame:
         F.coalesce(F.sum("drains"), F.lit(0)).alias("all"),
         F.count(F.when(~is_done, 1)).alias("lacking"),
     )
-    return _findings(found.where("all = 0 or lacking > 0"), "undrained", F.lit("drain"))
+    return findings(found.where("all = 0 or lacking > 0"), "undrained", F.lit("drain"))
 
 
 def missing(tables: Tables) -> DataFrame:
@@ -72,26 +73,26 @@ def lost(tables: Tables) -> DataFrame:
     """Confirmed, and never acked by the end of a complete drain, though it had to be kept."""
     is_drained = undrained(tables).agg((F.count("*") == 0).alias("is_drained"))
     gone = missing(tables).crossJoin(is_drained).where("is_drained and not is_allowed")
-    return _findings(gone, "lost", F.col("msg_id"))
+    return findings(gone, "lost", F.col("msg_id"))
 
 
 def phantom(tables: Tables) -> DataFrame:
     """Delivered, and never published."""
     strangers = tables.deliveries.join(tables.published, COPY, "left_anti")
-    return _findings(strangers, "phantom", F.col("msg_id"))
+    return findings(strangers, "phantom", F.col("msg_id"))
 
 
 def corrupt(tables: Tables) -> DataFrame:
     """Delivered with another body than was published."""
     sent = tables.published.select(*COPY, F.col("body_crc").alias("sent_crc"))
     damaged = tables.deliveries.join(sent, COPY).where("body_crc <> sent_crc")
-    return _findings(damaged, "corrupt", F.col("msg_id"))
+    return findings(damaged, "corrupt", F.col("msg_id"))
 
 
 def aborted(tables: Tables) -> DataFrame:
     """Refused, and delivered all the same."""
     seen = tables.copies
-    return _findings(
+    return findings(
         tables.published.join(tables.refused, "op_id").join(seen, COPY, "left_semi"),
         "aborted", F.col("msg_id"),
     )  # fmt: skip
@@ -102,19 +103,19 @@ def unroutable(tables: Tables) -> DataFrame:
     seen = tables.copies
     sent = tables.refused.join(tables.published, "op_id", "left").join(seen, COPY, "left_anti")
     named = sent.withColumn("queue", F.coalesce("queue", F.lit("")))
-    return _findings(named, "unroutable", F.coalesce("msg_id", "op_id"))
+    return findings(named, "unroutable", F.coalesce("msg_id", "op_id"))
 
 
 def duplicated(tables: Tables) -> DataFrame:
     """Delivered after an ack that nothing can have swallowed."""
     late = tables.deliveries.join(tables.first_sure_acks, COPY).where("ts_us > acked_us")
-    return _findings(late, "duplicated", F.col("msg_id"))
+    return findings(late, "duplicated", F.col("msg_id"))
 
 
 def flag(tables: Tables) -> DataFrame:
     """Delivered more than once without the redelivered flag."""
     fresh = tables.deliveries.where("not redelivered").groupBy(*COPY).count()
-    return _findings(fresh.where("count > 1"), "flag", F.col("msg_id"))
+    return findings(fresh.where("count > 1"), "flag", F.col("msg_id"))
 
 
 def held_twice(tables: Tables) -> DataFrame:
@@ -148,7 +149,7 @@ def held_twice(tables: Tables) -> DataFrame:
         .where(until.isNull() | (until > F.col("again_us") + LATE_US))
         .join(F.broadcast(tables.windows), near, "left_anti")
     )
-    return _findings(twice, "held-twice", F.col("msg_id"))
+    return findings(twice, "held-twice", F.col("msg_id"))
 
 
 def order(tables: Tables) -> DataFrame:
@@ -161,7 +162,7 @@ def order(tables: Tables) -> DataFrame:
         .withColumn("before", F.lag("seq").over(line))
         .where("seq < before")
     )
-    return _findings(descents, "order", F.col("msg_id"))
+    return findings(descents, "order", F.col("msg_id"))
 
 
 def confirm_once(tables: Tables) -> DataFrame:
@@ -174,15 +175,15 @@ def confirm_once(tables: Tables) -> DataFrame:
     joined = answers.join(tables.published.select("op_id", *COPY), "op_id", "left")
     twice = joined.where("msg_id is not null and answers > 1")
     unasked = joined.where("msg_id is null").withColumn("queue", F.col("answer_queue"))
-    return _findings(twice, "confirm-twice", F.col("msg_id")).unionByName(
-        _findings(unasked, "confirm-unasked", F.col("op_id"))
+    return findings(twice, "confirm-twice", F.col("msg_id")).unionByName(
+        findings(unasked, "confirm-unasked", F.col("op_id"))
     )
 
 
 def unanswered(tables: Tables) -> DataFrame:
     """Publishes without an answer on a healthy cluster."""
     waiting = tables.events.where("op = 'unknown' and code = 'unanswered'").select(*COPY)
-    return _findings(waiting.unionByName(forgotten(tables)), "unanswered", F.col("msg_id"))
+    return findings(waiting.unionByName(forgotten(tables)), "unanswered", F.col("msg_id"))
 
 
 def forgotten(tables: Tables) -> DataFrame:
@@ -201,37 +202,30 @@ def forgotten(tables: Tables) -> DataFrame:
     near = (F.col("start_us") - SETTLE_GRACE_US <= F.col("until_us")) & (
         F.col("ts_us") <= F.col("end_us") + HEALED_LIMIT_US
     )
-    confirms = tables.events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us"))
     meanwhile = (F.col("until_us") - TIMEOUT_US // 2 < F.col("at_us")) & (
         F.col("at_us") <= F.col("until_us")
     )
     return (
         waits.join(F.broadcast(tables.windows), near, "left_anti")
-        .join(confirms, meanwhile, "left_semi")
+        .join(tables.confirms, meanwhile, "left_semi")
         .select(*COPY)
     )
 
 
 def depth(tables: Tables) -> DataFrame:
     """Messages left after the drain."""
-    return _findings(tables.events.where("op = 'depth' and size > 0"), "depth", F.col("node"))
+    return findings(tables.events.where("op = 'depth' and size > 0"), "depth", F.col("node"))
 
 
 def unhealthy(tables: Tables) -> DataFrame:
     """A cluster that did not heal."""
     named = F.when(F.col("node") == "", F.lit("cluster")).otherwise(F.col("node"))
-    return _findings(tables.events.where("op = 'health' and type = 'fail'"), "unhealthy", named)
+    return findings(tables.events.where("op = 'health' and type = 'fail'"), "unhealthy", named)
 
 
 def incomplete(tables: Tables) -> DataFrame:
     """Recorders whose events are not 1 to n."""
-    by_number = Window.partitionBy("recorder").orderBy("event_no")
-    torn = (
-        tables.events.withColumn("before", F.coalesce(F.lag("event_no").over(by_number), F.lit(0)))
-        .where("event_no <> before + 1")
-        .withColumn("queue", F.lit(""))
-    )
-    return _findings(torn, "history", F.col("recorder"))
+    return findings(tables.torn, "history", F.col("recorder"))
 
 
 def silences(tables: Tables, *, is_available: bool) -> DataFrame:
@@ -248,14 +242,18 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
             "begin_us", F.col("start_us") if is_available else F.col("end_us")
         )
     )
-    confirms = tables.events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us"))
+    confirms = tables.confirms
+    about = ["fault", "begin_us", "end_us"]
+    within = (F.col("begin_us") < F.col("at_us")) & (F.col("at_us") <= F.col("end_us"))
+    behind = (
+        windows.join(confirms, F.col("at_us") > F.col("end_us"))
+        .groupBy(*about)
+        .agg(F.min("at_us").alias("at_us"))
+    )
     points = (
-        windows.select("fault", "begin_us", "end_us", F.col("begin_us").alias("at_us"))
-        .unionByName(
-            windows.join(confirms, F.col("at_us") > F.col("begin_us")).select(
-                "fault", "begin_us", "end_us", "at_us"
-            )
-        )
+        windows.select(*about, F.col("begin_us").alias("at_us"))
+        .unionByName(windows.join(confirms, within).select(*about, "at_us"))
+        .unionByName(behind)
         .withColumn("after_us", F.lead("at_us").over(Window.partitionBy("fault").orderBy("at_us")))
         .crossJoin(load_end)
         .withColumn("until_us", F.coalesce("after_us", F.greatest("load_end_us", "at_us")))
@@ -275,7 +273,7 @@ def recovery(tables: Tables, *, is_available: bool) -> DataFrame:
             F.when(F.lit(False), F.lit(0)),
         )
     slow = silences(tables, is_available=is_available).where(F.col("silence_us") > limit)
-    return _findings(slow.withColumn("queue", F.lit("")), "recovery", F.col("fault"))
+    return findings(slow.withColumn("queue", F.lit("")), "recovery", F.col("fault"))
 
 
 def storm(tables: Tables) -> DataFrame:
@@ -283,7 +281,7 @@ def storm(tables: Tables) -> DataFrame:
     changes = tables.events.where("op = 'epoch'").select(F.col("ts_us").alias("seen_us"))
     within = (F.col("start_us") < F.col("seen_us")) & (F.col("seen_us") <= F.col("end_us"))
     counted = F.broadcast(tables.windows).join(changes, within).groupBy("fault").count()
-    return _findings(counted.where(F.col("count") > CHANGES_MAX), "storm", F.col("fault"))
+    return findings(counted.where(F.col("count") > CHANGES_MAX), "storm", F.col("fault"))
 
 
 def starved(tables: Tables, *, delivered_after_min: int) -> DataFrame:
@@ -295,29 +293,18 @@ def starved(tables: Tables, *, delivered_after_min: int) -> DataFrame:
         tables: The history's.
         delivered_after_min: How many deliveries are plenty.
     """
-    last = tables.windows.agg(F.max("end_us").alias("healed_us"))
-    late = (
-        tables.events.where("op = 'deliver' and type = 'ok'")
-        .crossJoin(F.broadcast(last))
-        .where(F.col("ts_us") > F.col("healed_us") + STARVED_AFTER_US)
-    )
-    got = late.agg(F.count("*").alias("got"))
+    got = tables.served.agg(F.coalesce(F.sum("got"), F.lit(0)).alias("got"))
     plenty = got.select((F.col("got") >= delivered_after_min).alias("is_plenty"))
     consumers = tables.events.where("op = 'consume'").select("recorder").distinct()
-    without = consumers.join(late.select("recorder"), "recorder", "left_anti")
+    without = consumers.join(tables.served.where("got > 0"), "recorder", "left_anti")
     hungry = without.crossJoin(plenty).where("is_plenty").select("recorder")
-    wanted = (
-        tables.published.join(tables.confirmed, "op_id")
-        .crossJoin(F.broadcast(last))
-        .where(F.col("ts_us") >= F.col("healed_us") + STARVED_AFTER_US)
-        .agg(F.count("*").alias("wanted"))
-    )
     all_hungry = (
-        wanted.crossJoin(got)
+        tables.totals.select("wanted")
+        .crossJoin(got)
         .where((F.col("wanted") >= delivered_after_min) & (F.col("got") * 2 < delivered_after_min))
         .select(F.lit("everybody").alias("recorder"))
     )
-    return _findings(hungry.unionByName(all_hungry), "starved", F.col("recorder"))
+    return findings(hungry.unionByName(all_hungry), "starved", F.col("recorder"))
 
 
 def vacuous(
@@ -337,7 +324,7 @@ def vacuous(
         confirmed_min: Fewer confirmed messages prove nothing.
         confirmed_in_faults_min: Fewer in fault windows prove nothing, if it is available.
     """
-    counts = tables.confirmed.agg((F.count("*") < confirmed_min).alias("holds"))
+    counts = tables.totals.select((F.col("confirmed") < confirmed_min).alias("holds"))
     found = [_claim(counts, F.lit("few-confirms"))]
     if fault == "none":
         return found[0]
@@ -360,9 +347,8 @@ def vacuous(
 
 def confirms_in_faults(tables: Tables) -> DataFrame:
     """Confirms that came while a fault lasted."""
-    within = (F.col("start_us") <= F.col("ts_us")) & (F.col("ts_us") <= F.col("end_us"))
-    confirms = tables.events.where("op = 'confirm'")
-    return confirms.join(F.broadcast(tables.windows), within, "left_semi")
+    within = (F.col("start_us") <= F.col("at_us")) & (F.col("at_us") <= F.col("end_us"))
+    return tables.confirms.join(F.broadcast(tables.windows), within, "left_semi")
 
 
 def without_effect(tables: Tables) -> DataFrame:
@@ -392,39 +378,23 @@ def leader_stayed(tables: Tables) -> DataFrame:
 
 def counts(tables: Tables) -> DataFrame:
     """One row: what happened, for people."""
-
-    def count_of(claim: str) -> Column:
-        return F.count(F.when(F.expr(claim), 1))
-
-    happened = tables.events.agg(
-        F.count("*").alias("events"),
-        count_of("op = 'publish' and type = 'invoke'").alias("published"),
-        count_of("op = 'nack'").alias("nacked"),
-        count_of("op = 'unknown'").alias("unknown"),
-        count_of("op in ('deliver', 'get')").alias("delivered"),
-        count_of("op = 'ack'").alias("acked"),
-        count_of("op = 'requeue'").alias("requeued"),
-        count_of("op in ('deliver', 'get') and type = 'ok' and redelivered").alias("redelivered"),
-        count_of("op = 'fault_start'").alias("faults"),
-        F.coalesce(F.max("epoch"), F.lit(0)).alias("leader_changes"),
-    )
-    confirmed = tables.confirmed.agg(F.count("*").alias("confirmed"))
     within = confirms_in_faults(tables).agg(F.count("*").alias("confirmed_in_faults"))
     allowed = missing(tables).where("is_allowed").agg(F.count("*").alias("lost_allowed"))
-    return happened.crossJoin(confirmed).crossJoin(within).crossJoin(allowed)
+    return tables.totals.drop("wanted", "last_us").crossJoin(within).crossJoin(allowed)
 
 
 def _load_end(tables: Tables) -> DataFrame:
     stopped = F.min(F.when(F.expr("op = 'load' and type = 'ok'"), F.col("ts_us")))
-    last = F.coalesce(stopped, F.max("ts_us"), F.lit(0))
-    return tables.events.agg(last.alias("load_end_us"))
+    stop = tables.events.agg(stopped.alias("stopped_us"))
+    until = F.coalesce("stopped_us", "last_us").alias("load_end_us")
+    return stop.crossJoin(tables.totals.select("last_us")).select(until)
 
 
 def _claim(found: DataFrame, subject: Column) -> DataFrame:
-    return _findings(found.where("holds").withColumn("queue", F.lit("")), "vacuous", subject)
+    return findings(found.where("holds").withColumn("queue", F.lit("")), "vacuous", subject)
 
 
-def _findings(found: DataFrame, kind: str, subject: Column) -> DataFrame:
+def findings(found: DataFrame, kind: str, subject: Column) -> DataFrame:
     """Return findings, one for each subject; without a queue column the queue is ""."""
     queue = F.col("queue") if "queue" in found.columns else F.lit("")
     return found.select(

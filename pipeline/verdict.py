@@ -12,6 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 Valid = Literal[True, False, "unknown"]
 
+VERDICT = "verdict-spark.json"
+"""The file of a verdict, in the run's directory."""
+
 EXIT_CODES: dict[Valid, int] = {True: 0, False: 1, "unknown": 2}
 BROKEN_PROMISES = (
     "lost",
@@ -23,6 +26,9 @@ BROKEN_PROMISES = (
     "order",
     "flag",
     "held-twice",
+    "hole",
+    "stored-twice",
+    "differs",
     "confirm-twice",
     "confirm-unasked",
     "unanswered",
@@ -34,7 +40,8 @@ BROKEN_PROMISES = (
 )
 PROVES_NOTHING = ("undrained", "vacuous", "history")
 _SHOWN_MAX = 20
-_WORDS: dict[Valid, str] = {True: "pass", False: "VIOLATED", "unknown": "cannot judge"}
+WORDS: dict[Valid, str] = {True: "pass", False: "VIOLATED", "unknown": "cannot judge"}
+"""A verdict, for people."""
 
 
 class Finding(NamedTuple):
@@ -66,7 +73,7 @@ class Report(NamedTuple):
         return valid_of(finding.kind for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """For verdict-spark.json."""
+        """What `VERDICT` holds."""
         return {
             "run_id": self.run_id,
             "valid": self.valid,
@@ -78,7 +85,7 @@ class Report(NamedTuple):
     def table(self) -> list[str]:
         """The verdict for people, one line for each claim."""
         found = Counter(finding.kind for finding in self.findings)
-        lines = [f"{self.run_id}: {_WORDS[self.valid]}", ""]
+        lines = [f"{self.run_id}: {WORDS[self.valid]}", ""]
         lines += [f"  {name:<16} {count:>9}" for name, count in self.counts.items()]
         lines += [f"  silent, {fault:<9} {ms:>8} ms" for fault, ms in self.silences_ms.items()]
         lines += ["", f"  {'claim':<16}  findings"]

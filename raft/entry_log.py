@@ -5,13 +5,31 @@ The other form, in files, is `raft.segments`.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
 
 from raft import log_keys
-from raft.core.messages import Entry
+from raft.core.messages import NORMAL, Entry
 from raft.errors import LogCorrupt
 from raft.log_keys import Base
 from raft.ports import Journal
+
+EntriesRead: TypeAlias = Callable[[list[Entry] | LogCorrupt | None], None]
+"""Told of entries that were read: them, what is wrong, or None if they were removed meanwhile."""
+
+
+class LogSegment(NamedTuple):
+    """A part of a log that is removed as a whole.
+
+    Attributes:
+        first_index: Its first entry, or the one to come if it is empty.
+        last_index: Its last entry; `first_index` - 1 if it is empty.
+        size_bytes: Of its file, with what is on its way there.
+    """
+
+    first_index: int
+    last_index: int
+    size_bytes: int
 
 
 class EntryLog(Protocol):
@@ -48,6 +66,30 @@ class EntryLog(Protocol):
         Raises:
             LogCorrupt: One is missing or damaged.
         """
+        ...
+
+    def read_soon(self, low: int, high: int, size_bytes_max: int, done: EntriesRead) -> None:
+        """Read `entries` away from the event loop; `done` is told once, with what they raise.
+
+        Raises:
+            LogCorrupt: There is no entry `low`.
+        """
+        ...
+
+    def entry_head(self, index: int, size_bytes: int) -> bytes:
+        """The beginning of an entry's data, unchecked; empty if it is none of a proposal.
+
+        Raises:
+            LogCorrupt: The entry is missing.
+        """
+        ...
+
+    def segments(self) -> list[LogSegment]:
+        """The parts that are removed as a whole, oldest first; none where entries go one by one."""
+        ...
+
+    def sealed_end(self, index: int) -> int | None:
+        """Last entry of the first part that ends at `index` or behind it, and grows no more."""
         ...
 
     def create(self) -> None:
@@ -101,12 +143,14 @@ class KeyedEntries:
         base: The last entry before the first one kept.
         last: Index of the newest entry.
         log_bytes: Size of the entries since it was last set to 0.
+        size_bytes: Of all entries, about.
     """
 
     def __init__(self, journal: Journal, group: int) -> None:
         self.base = Base()
         self.last = 0
         self.log_bytes = 0
+        self.size_bytes = 0
         self._journal = journal
         self._group = group
 
@@ -126,6 +170,23 @@ class KeyedEntries:
             found.append(entry)
         return found
 
+    def read_soon(self, low: int, high: int, size_bytes_max: int, done: EntriesRead) -> None:
+        """Read `entries` at once: a record is near."""
+        done(self.entries(low, high, size_bytes_max))
+
+    def entry_head(self, index: int, size_bytes: int) -> bytes:
+        """The beginning of an entry's data; empty if it is none of a proposal."""
+        entry = self._read(index)
+        return entry.data[:size_bytes] if entry.kind == NORMAL else b""
+
+    def segments(self) -> list[LogSegment]:
+        """None: entries go one by one."""
+        return []
+
+    def sealed_end(self, index: int) -> int | None:
+        """None: it has no parts."""
+        return None
+
     def create(self) -> None:
         """No-op: what is not there has no entries."""
 
@@ -139,6 +200,7 @@ class KeyedEntries:
                 raise LogCorrupt(
                     f"group {self._group}: entry {entry.index} found, expected {expected}"
                 )
+            self.size_bytes += len(value)
             if entry.index > snapshot_index:
                 self.log_bytes += len(value)
             expected += 1
@@ -149,7 +211,7 @@ class KeyedEntries:
         self._journal.delete_range("raft_log", *log_keys.log_range(self._group))
         self._put_base(base)
         self.last = base.index
-        self.log_bytes = 0
+        self.log_bytes = self.size_bytes = 0
 
     def append(self, entries: list[Entry]) -> None:
         """Write entries, after removing all from the first one's index on."""
@@ -166,13 +228,34 @@ class KeyedEntries:
             key = log_keys.entry_key(self._group, entry.index)
             record = log_keys.entry_record(key, entry)
             self.log_bytes += len(record)
+            self.size_bytes += len(record)
             put("raft_log", key, record)
         self.last = entries[-1].index
+
+    def truncate(self, index: int) -> None:
+        """Remove an entry and all behind it."""
+        cut = log_keys.log_range(self._group, index)
+        self._journal.delete_range("raft_log", *cut)
+        self._shrink(self.last + 1 - index)
+        self.last = index - 1
+
+    def remove(self) -> None:
+        """Remove all entries, and what tells of those before them."""
+        self._journal.delete_range("raft_log", *log_keys.log_range(self._group))
+        self._journal.delete("raft_state", log_keys.state_key(self._group, Base))
+        self.base = Base(self.last)
+        self.log_bytes = self.size_bytes = 0
+
+    def _shrink(self, count: int) -> None:
+        """Note that some entries go, of the size that all have about."""
+        before = self.last - self.base.index
+        self.size_bytes -= self.size_bytes * count // before if before else 0
 
     def compact(self, index: int) -> None:
         """Remove entries up to `index`."""
         if index <= self.base.index:
             return
+        self._shrink(index - self.base.index)
         base = Base(index, self.term(index))
         old = log_keys.log_range(self._group, self.base.index, index + 1)
         self._journal.delete_range("raft_log", *old)

@@ -15,18 +15,29 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from raft import parts
+from raft.checkpointing import Checkpointing
 from raft.core.membership import ChangeKind, ConfigChange
-from raft.core.messages import NORMAL, Entry, Message
+from raft.core.messages import CONFIG, Entry, Message
 from raft.core.node import RaftNode
 from raft.core.ready import Ready, RefusalReason, Refused, Role, SoftState
-from raft.errors import ChangeRefused, GroupClosed, NotLeader, ProposalDropped, RaftError
+from raft.entry_log import LogSegment
+from raft.errors import (
+    ChangeRefused,
+    GroupClosed,
+    LogCorrupt,
+    NotLeader,
+    ProposalDropped,
+    RaftError,
+)
 from raft.log_store import GroupLog
 from raft.ports import Machine
+from raft.reading import LogReading, ReadDone
 from raft.settings import RaftHostConfig
+from raft.snapshots import SnapshotStore
 
 Done = Callable[[object], None]
 
@@ -91,6 +102,10 @@ class GroupHost(Protocol):
         """There may be work for a group: look at it at the end of this turn."""
         ...
 
+    def fail(self, group: Group, error: Exception) -> None:
+        """Stop a group because of a bug or damaged data."""
+        ...
+
 
 class Group:
     """One replica, open on this node. Made by `RaftHost.open_group`.
@@ -102,6 +117,7 @@ class Group:
         config: Limits.
         host: Told when there is work.
         on_leader_change: Told who leads when that changes, also on followers.
+        is_log_read: Its log is what is read: without other members it goes on with damage in it.
     """
 
     def __init__(
@@ -112,6 +128,8 @@ class Group:
         config: RaftHostConfig,
         host: GroupHost,
         on_leader_change: Callable[[str | None], None] | None = None,
+        *,
+        is_log_read: bool = False,
     ) -> None:
         self.id = log.group
         self.node = node
@@ -124,6 +142,7 @@ class Group:
         self._config = config
         self._host = host
         self._on_leader_change = on_leader_change
+        self._is_log_read = is_log_read
         self._soft = SoftState(Role.FOLLOWER, None, node.term)
         self._announced_term: int | None = None
         self._pending: dict[int, tuple[int, Done]] = {}
@@ -133,6 +152,16 @@ class Group:
         self._ticks = 0
         self._assembler = parts.ProposalAssembler()
         self._snapshot_index = log.saved.snapshot_index
+        self._reading = LogReading(node, log.entry_log, node.applied_index)
+        self._snapshots: SnapshotStore | None = None
+        self._checkpointing: Checkpointing | None = None
+        if isinstance(log.snapshots, SnapshotStore):
+            self._snapshots = log.snapshots
+        else:
+            limit = config.checkpoint_log_bytes
+            self._checkpointing = Checkpointing(
+                node, log, log.snapshots, machine, self._assembler, limit
+            )
 
     # -- what anyone may read -----------------------------------------------------------------
 
@@ -162,6 +191,11 @@ class Group:
         return self.node.configuration.learners
 
     @property
+    def last_entry(self) -> tuple[int, int]:
+        """Term and index of the newest entry: the greater one is in the better log (Raft 5.4.1)."""
+        return self.node.last_entry
+
+    @property
     def is_blank(self) -> bool:
         """True while the replica waits to be admitted, without a vote (`RaftHost.open_group`)."""
         return self.node.is_blank
@@ -189,12 +223,17 @@ class Group:
             applied_index=node.applied_index,
             first_index=node.first_index,
             last_index=node.last_index,
-            snapshot_index=self._snapshot_index,
+            snapshot_index=self._newest_snapshot(),
             voters=configuration.voters,
             learners=configuration.learners,
             is_quiesced=node.is_quiesced,
             matches=node.matches(),
         )
+
+    def _newest_snapshot(self) -> int:
+        if self._checkpointing is not None:
+            return self._checkpointing.last_index
+        return self._snapshot_index
 
     # -- requests -----------------------------------------------------------------------------
 
@@ -257,6 +296,165 @@ class Group:
             self.node.admitted()
             self._log.admitted()
 
+    # -- reading the log ----------------------------------------------------------------------
+
+    @property
+    def applied_index(self) -> int:
+        """The newest entry that the machine has; while it gets one, that one."""
+        return self._reading.applied
+
+    def read(self, low: int, size_bytes_max: int) -> list[Entry]:
+        """Applied entries from `low` on, or from the first one kept if `low` was cut away.
+
+        Raw: `raft.parts.proposals` makes proposals of them. May wait for the disk.
+
+        Args:
+            low: Index of the first one.
+            size_bytes_max: How much; but at least one entry, and nothing beyond a segment's end.
+
+        Returns:
+            Empty if nothing behind `low` is applied.
+
+        Raises:
+            GroupClosed: The group was closed here.
+            LogCorrupt: One is damaged; the group has failed with that, unless nobody else has it.
+        """
+        self._check_open()
+        try:
+            return self._reading.read(low, size_bytes_max)
+        except LogCorrupt as error:
+            self._damaged(error)
+            raise
+
+    def read_later(self, low: int, size_bytes_max: int, done: ReadDone) -> None:
+        """`read`, with the disk's part in another thread.
+
+        Args:
+            low: As in `read`.
+            size_bytes_max: As in `read`.
+            done: Called once, possibly before this returns: with the entries, or with a
+                `GroupClosed` or `LogCorrupt` instance. Not when the node stops meanwhile.
+        """
+
+        def read(found: list[Entry] | RaftError) -> None:
+            if self.is_closed:
+                found = GroupClosed(f"group {self.id} is closed")
+            elif isinstance(found, LogCorrupt):
+                self._damaged(found)
+            done(found)
+
+        try:
+            self._check_open()
+            self._reading.read_later(low, size_bytes_max, read)
+        except RaftError as error:
+            read(error)
+
+    def entry_head(self, index: int, size_bytes: int) -> bytes:
+        """The first bytes of an applied entry's data, for a search; no checksum is looked at.
+
+        Args:
+            index: The entry, applied and not cut away.
+            size_bytes: How many.
+
+        Returns:
+            Empty if the entry is none of a proposal; see `raft.parts.unframed`.
+
+        Raises:
+            GroupClosed: The group was closed here.
+            LogCorrupt: It is not there; as in `read`.
+            ValueError: There is no such entry.
+        """
+        self._check_open()
+        try:
+            return self._reading.entry_head(index, size_bytes)
+        except LogCorrupt as error:
+            self._damaged(error)
+            raise
+
+    def _damaged(self, error: LogCorrupt) -> None:
+        """Stop; but where no other member has what is lost here, what is whole is read on."""
+        if not self._is_log_read or len(self.voters) + len(self.learners) > 1:
+            self._host.fail(self, error)
+
+    def fail(self, error: Exception) -> None:
+        """Stop, keeping the data: the machine can't be served from what is in the log."""
+        if not self.is_closed:
+            self._host.fail(self, error)
+
+    @property
+    def damage(self) -> str:
+        """What was found damaged in a log that is read around that; "" for one that is whole."""
+        return self._log.damage
+
+    @property
+    def lost_entries(self) -> list[tuple[int, int]]:
+        """First and last of entries that are lost, in a log that is read around them."""
+        return self._log.lost_entries
+
+    def log_segments(self) -> list[LogSegment]:
+        """The parts of the log that are removed as a whole, oldest first; none without segments.
+
+        The last one grows, and may hold entries that are not applied.
+        """
+        return self._log.entry_log.segments()
+
+    @property
+    def disk_bytes(self) -> int:
+        """What the group takes of the disk: its log's files, or its entries and its snapshot.
+
+        Entries before the snapshot that are kept for followers are not among them.
+        """
+        segments = self.log_segments()
+        if segments:
+            return sum([each.size_bytes for each in segments])
+        current = None if self._snapshots is None else self._snapshots.current
+        return self._log.entry_log.log_bytes + (0 if current is None else current.size_bytes)
+
+    def release(self, index: int) -> None:
+        """Let the log go up to an entry, on every replica for itself, and again after a restart.
+
+        It is cut behind the newest durable checkpoint at or before `index`, in whole segments, as
+        soon as there is one. A replica that joins later begins with that checkpoint.
+
+        Args:
+            index: Entries up to there are not needed any more: of a group that keeps its log.
+        """
+        assert self._checkpointing is not None, "only a log that is kept can be released"
+        if not self.is_closed:
+            self._checkpointing.release(index)
+
+    def hold_checkpoint(self, index: int, parts: Sequence[bytes]) -> None:
+        """Keep a state in memory that may become a checkpoint later (`put_held`).
+
+        Args:
+            index: The entry that the machine has got last; no later one may be there yet.
+            parts: The state: at most 1 MiB each, all together a few.
+        """
+        assert self._checkpointing is not None, "only a log that is kept has checkpoints"
+        self._checkpointing.hold(index, parts)
+
+    def put_held(self) -> None:
+        """Make the state that is held a checkpoint, in place of all older ones.
+
+        The log must be released up to there, and whoever begins with it must find in the log what
+        it lacks (docs/protocol-rules.md P28). Nothing happens without one.
+        """
+        assert self._checkpointing is not None, "only a log that is kept has checkpoints"
+        if not self.is_closed:
+            self._checkpointing.put_held()
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise GroupClosed(f"group {self.id} is closed")
+
+    # -- leadership ---------------------------------------------------------------------------
+
+    def push_commits_to(self, nodes: frozenset[str] | None) -> None:
+        """Say which followers are told of commits at once (`RaftNode.push_commits_to`)."""
+        if not self.is_closed:
+            self.node.push_commits_to(nodes)
+            self._host.wake(self)
+
     def transfer(self, to: str) -> asyncio.Future[object]:
         """Hand leadership to a voter; done when it leads, `ChangeRefused` if it does not soon."""
         return self._future(lambda done: self._begin_transfer(to, done))
@@ -280,8 +478,12 @@ class Group:
         if ready.snapshot is not None:
             meta = ready.snapshot.meta
             self._assembler.reset()
+            if self._checkpointing is not None:
+                self._checkpointing.restored()
             self._machine.restore(meta.index, ready.snapshot.parts)
-            self._snapshot_index = meta.index
+            self._snapshot_index = self._reading.applied = meta.index
+        if self._checkpointing is not None:
+            self._checkpointing.saved(self._reading.applied)
         for entry in ready.committed:
             self._apply_entry(entry)
             if self.is_closed:
@@ -299,7 +501,10 @@ class Group:
                 read.index = state.index
         if self._reads:
             self._finish_reads()
-        self._maybe_take_snapshot()
+        if self._checkpointing is not None:
+            self._checkpointing.finished()
+        elif self._snapshots is not None:
+            self._maybe_take_snapshot(self._snapshots)
         if not self.unsynced and not self.is_closed:
             self.synced(ready.number)
 
@@ -329,6 +534,8 @@ class Group:
             return
         self.is_closed = True
         self._log.snapshots.stop()
+        if self._checkpointing is not None:
+            self._checkpointing.stop()
         self._drop_pending(lambda _: True, error)
         reads, self._reads = self._reads, {}
         for read in reads.values():
@@ -386,12 +593,14 @@ class Group:
 
     def _apply_entry(self, entry: Entry) -> None:
         result: object = None
-        if entry.kind == NORMAL:
-            data = self._assembler.join(entry)
-            if data is not None:
-                result = self._machine.apply(entry.index, data)
-        else:
-            self._assembler.reset()
+        self._reading.applied = entry.index
+        if entry.kind == CONFIG and len(self.voters) > 1:
+            self._log.has_others()
+        data = self._assembler.join(entry)
+        if data is not None:
+            result = self._machine.apply(entry.index, data)
+        if self._checkpointing is not None:
+            self._checkpointing.applied(entry)
         if self._announced_term is None and self._is_own_first(entry):
             self._announced_term = entry.term
             self._machine.role_changed(leader=True, term=entry.term)
@@ -480,13 +689,13 @@ class Group:
 
     # -- snapshots ----------------------------------------------------------------------------
 
-    def _maybe_take_snapshot(self) -> None:
+    def _maybe_take_snapshot(self, snapshots: SnapshotStore) -> None:
         log, config = self._log, self._config
         applied = self.node.applied_index
         entries = applied - self._snapshot_index
-        if entries <= 0 or log.snapshots.is_writing or self._assembler.is_open:
+        if entries <= 0 or snapshots.is_writing or self._assembler.is_open:
             return
-        current = log.snapshots.current
+        current = snapshots.current
         # A snapshot costs as much as the state is large, so the log may grow as large first:
         # then no more than half of what is written is snapshots.
         last_bytes = 0 if current is None else current.size_bytes
@@ -495,12 +704,12 @@ class Group:
         )
         if not is_due:
             return
-        state = self._machine.snapshot()
+        state = list(self._machine.snapshot())
         trailing_bytes = config.trailing_bytes_max * entries // max(1, log.entry_log.log_bytes)
         keep = min(config.trailing_entries, trailing_bytes)
         self._snapshot_index = applied
         log.entry_log.log_bytes = 0
-        log.snapshots.write(
+        snapshots.write(
             self.node.snapshot_meta(applied), state, lambda: self._compact(applied, keep)
         )
 

@@ -39,6 +39,9 @@ from raft.wire import convert
 
 _BULK = frozenset((Append, InstallSnapshot))
 
+UNKNOWN_TOLD = 10
+"""Files and folders that are named where they are of no group."""
+
 _Args = TypeVarTuple("_Args")
 
 _log = logging.getLogger(__name__)
@@ -92,7 +95,16 @@ class RaftHost:
         self._tick_delay_s = tick_delay_s
         self._loop = asyncio.get_running_loop()
         self._store = LogStore(journal, files)
+        unknown = self._store.clean_up()
+        if unknown:
+            _log.warning(
+                "raft.unknown_files: %s%s: of no group that this store knows, so they stay; remove "
+                "them if nothing is missing on this node",
+                ", ".join(unknown[:UNKNOWN_TOLD]),
+                " ..." if len(unknown) > UNKNOWN_TOLD else "",
+            )
         self._groups: dict[int, Group] = {}
+        self._settling: dict[int, object] = {}  # closed, and some of it may be on its way to disk
         self._suspected: set[str] = set()
         # Insertion-ordered sets: the order of work must not depend on hashes.
         self._dirty: dict[Group, None] = {}
@@ -112,6 +124,14 @@ class RaftHost:
         """Groups that have data here, open or not: what a start must open or erase."""
         return self._store.groups()
 
+    def keeps_log(self, group: int) -> bool:
+        """True if a group on disk keeps its log, open or not.
+
+        Raises:
+            LogCorrupt: The record that says so is damaged.
+        """
+        return self._store.keeps_log(group)
+
     def group(self, group: int) -> Group | None:
         """An open group."""
         return self._groups.get(group)
@@ -130,6 +150,8 @@ class RaftHost:
         is_read: bool = True,
         is_blank: bool = False,
         segment_bytes: int = 0,
+        keeps_log: bool = False,
+        is_alone: bool = False,
         on_leader_change: Callable[[str | None], None] | None = None,
     ) -> Group:
         """Open a group: recover it from disk, or create it.
@@ -141,25 +163,42 @@ class RaftHost:
                 twice. None recovers, or waits for a leader that adds this node. Ignored when the
                 group is on disk.
             machine: A fresh machine; it is restored from the snapshot, if there is one.
-            campaign_at_once: Become leader without waiting (docs/protocol-rules.md P31).
+            campaign_at_once: Become leader without waiting (docs/protocol-rules.md P31); an only
+                voter always does.
             is_read: False where nobody reads the machine but at the leader: followers then hear
                 of commits with the next entries, and apply some together; and those that a
                 majority does without get entries late and together.
             is_blank: There is no data here, but there may have been: the replica neither votes nor
                 leads until `Group.admitted`, restarts included. Ignored when it is on disk.
             segment_bytes: Its entries are in files of about so many bytes (`raft.segments`); 0:
-                in the journal. Always the same for one group.
+                in the journal.
+            keeps_log: Its log is what it is for: it stays, in segments, until it is released
+                (`Group.release`). A group on disk in the form with a snapshot changes to this one,
+                for ever; the machine is restored from that snapshot, too.
+            is_alone: There is no other replica: a log that is kept, in files, is read around what
+                of it is damaged, and the machine is given `raft.parts.LOST` in its place.
             on_leader_change: Told who leads when that changes.
 
         Raises:
             LogCorrupt: If its data is damaged. The replica must then be erased and added again
                 as a learner.
-            ValueError: If it is open already.
+            ValueError: If it is open already, or what it wrote until it was closed is not durable
+                yet: it would be taken for that.
         """
         if group in self._groups:
             raise ValueError(f"group {group} is open already")
+        if group in self._settling:
+            raise ValueError(f"group {group} was closed, and what it wrote is not durable yet")
+        assert segment_bytes or not keeps_log, "a log that stays is kept in segments"
         first = Configuration(tuple(sorted(initial_voters or ())))
-        log = self._store.open(group, first, is_blank=is_blank, segment_bytes=segment_bytes)
+        log = self._store.open(
+            group,
+            first,
+            is_blank=is_blank,
+            segment_bytes=segment_bytes,
+            keeps_log=keeps_log,
+            is_alone=is_alone,
+        )
         node = RaftNode(
             NodeConfig(
                 group,
@@ -176,12 +215,20 @@ class RaftHost:
         )
         if log.saved.snapshot_index:
             machine.restore(log.saved.snapshot_index, log.snapshots.read())
-        opened = Group(node, log, machine, self._config, self, on_leader_change)
+        opened = Group(
+            node,
+            log,
+            machine,
+            self._config,
+            self,
+            on_leader_change,
+            is_log_read=is_read and keeps_log,
+        )
         self._groups[group] = opened
         for suspect in self._suspected:
             node.peer_suspected(suspect)
-        if campaign_at_once:
-            node.campaign()
+        if campaign_at_once or node.configuration.voters == (self.name,):
+            node.campaign()  # an only voter has nobody to wait for
         self.wake(opened)
         return opened
 
@@ -197,8 +244,45 @@ class RaftHost:
             self._dirty.pop(closing, None)
             self._awake.pop(closing, None)
             closing.stop(GroupClosed(f"group {group} was closed"))
+            if closing.unsynced and not erase and not self._is_closed:
+                settling = self._settling[group] = object()
+                self._journal.when_synced(lambda: self._settled(group, settling))
         if erase:
+            self._settling.pop(group, None)
             self._store.erase(group)
+
+    def force_group(self, group: int, voters: Iterable[str]) -> None:
+        """Put a configuration in force that no majority agreed on (`GroupLog.force`).
+
+        It is written before all that the group writes when it is opened again.
+
+        Args:
+            group: Its id; it is on disk, not open, and all that it wrote is durable.
+            voters: Its only members from now on.
+
+        Raises:
+            LogCorrupt: Its data is damaged; nothing was changed.
+            ValueError: It is open, or not durable yet.
+        """
+        if group in self._groups or group in self._settling:
+            raise ValueError(f"group {group} is open, or what it wrote is not durable yet")
+        self._store.open(group, Configuration()).force(Configuration(tuple(sorted(voters))))
+
+    def when_settled(self, group: int, do: Callable[[], None]) -> None:
+        """Call when a closed group may be opened again: all that it wrote is durable.
+
+        Args:
+            group: Its id.
+            do: Called at once where nothing is on its way to the disk.
+        """
+        if group in self._settling:
+            self._journal.when_synced(do)  # behind `_settled`
+        else:
+            do()
+
+    def _settled(self, group: int, settling: object) -> None:
+        if self._settling.get(group) is settling:
+            del self._settling[group]
 
     def close(self) -> None:
         """Close all groups; nothing is sent or written any more."""
@@ -214,7 +298,7 @@ class RaftHost:
 
     # -- from other nodes ---------------------------------------------------------------------
 
-    def receive(self, node: str, payload: bytes) -> None:
+    def receive(self, node: str, payload: bytes | memoryview) -> None:
         """Take a payload that came from a node; a damaged one is counted and dropped."""
         if self._is_closed:
             return
@@ -267,7 +351,7 @@ class RaftHost:
         try:
             do(*args)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-            self._fail(group, error)
+            self.fail(group, error)
             return
         if not if_ready or group.node.has_ready():
             self.wake(group)
@@ -316,7 +400,7 @@ class RaftHost:
         try:
             return group.collect()
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-            self._fail(group, error)
+            self.fail(group, error)
             return None
 
     def _try(self, group: Group, do: Callable[[*_Args], None], *args: *_Args) -> bool:
@@ -326,7 +410,7 @@ class RaftHost:
         try:
             do(*args)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a group's work
-            self._fail(group, error)
+            self.fail(group, error)
         return not group.is_closed
 
     def _save(self, work: list[tuple[Group, Ready]]) -> None:
@@ -365,13 +449,13 @@ class RaftHost:
             stream.setdefault(message.to, []).append(message)
         for to, some in control.items():
             for payload in convert.encode(self.name, to, some):
-                self._transport.send_control(to, payload)
+                self._transport.send_control(to, *payload)
         for to, some in data.items():
             for payload in convert.encode(self.name, to, some):
-                self._transport.send_data(to, payload)
+                self._transport.send_data(to, *payload)
         self._transport.flush()
 
-    def _fail(self, group: Group, error: Exception) -> None:
+    def fail(self, group: Group, error: Exception) -> None:
         """Stop a group and keep the evidence: its data stays, it answers nothing more."""
         _log.critical(
             "raft.group_failed", extra={"group": group.id, "error": repr(error)}, exc_info=error

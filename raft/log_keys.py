@@ -12,10 +12,12 @@ raft_state   key    | group 8 BE | "G" |     the group exists here; its first co
              key    | group 8 BE | "F" |     a configuration that an operator forced, and where
              key    | group 8 BE | "N" |     where the group's log begins in its files
              key    | group 8 BE | "L" |     what was here may be lost: no votes until admitted
+             key    | group 8 BE | "E" |     the group was erased; its log files may be there yet
+             key    | group 8 BE | "C" | index 8 BE |     a checkpoint: its meta, parts and size
              value  | version 1 | crc32 4 BE | msgpack array |
                       crc32 covers the key and the array
 
-snapshots    key    | group 8 BE | index 8 BE | part 4 BE, from 0 |
+snapshots    key    | group 8 BE | index 8 BE | part 4 BE, from 0 |     of checkpoints, too
              value  | crc32 4 BE | at most 1 MiB |
                       crc32 covers the key and the data
 ```
@@ -45,6 +47,8 @@ _ENTRY_COVERED: Final = 10  # version, kind and term
 _U32: Final = struct.Struct(">I")
 _STATE_HEAD_BYTES: Final = 5  # version and checksum
 
+_CHECKPOINT: Final = b"C"
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -60,7 +64,7 @@ class Base(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SnapshotRecord(msgspec.Struct, frozen=True, array_like=True):
-    """The snapshot in force.
+    """The snapshot in force, or a checkpoint.
 
     Attributes:
         meta: Where it stands.
@@ -94,13 +98,26 @@ class FirstSegment(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         sequence: Number of the segment; those before it do not belong to the log.
+        keeps_log: The group has checkpoints, and its log stays until it is released.
     """
 
     sequence: int
+    keeps_log: bool = False
+
+
+class Erased(msgspec.Struct, frozen=True, array_like=True):
+    """The group was erased. Stays until its log files are gone, too."""
 
 
 AnyState = (
-    Configuration | HardState | Base | SnapshotRecord | ForcedConfiguration | FirstSegment | Blank
+    Configuration
+    | HardState
+    | Base
+    | SnapshotRecord
+    | ForcedConfiguration
+    | FirstSegment
+    | Blank
+    | Erased
 )
 StateRecord = TypeVar(
     "StateRecord",
@@ -111,6 +128,7 @@ StateRecord = TypeVar(
     ForcedConfiguration,
     FirstSegment,
     Blank,
+    Erased,
 )
 
 _KINDS: Final[dict[type, bytes]] = {
@@ -121,6 +139,7 @@ _KINDS: Final[dict[type, bytes]] = {
     ForcedConfiguration: b"F",
     FirstSegment: b"N",
     Blank: b"L",
+    Erased: b"E",
 }
 
 
@@ -161,6 +180,17 @@ def parse_entry(key: bytes, value: bytes) -> Entry:
 def state_key(group: int, record: type) -> bytes:
     """Key of a group's state record of that type."""
     return _GROUP.pack(group) + _KINDS[record]
+
+
+def checkpoint_key(group: int, index: int) -> bytes:
+    """Key of a checkpoint's record."""
+    return _GROUP.pack(group) + _CHECKPOINT + _GROUP.pack(index)
+
+
+def checkpoints_range(group: int) -> tuple[bytes, bytes]:
+    """Start and end of the records of a group's checkpoints."""
+    key = _GROUP.pack(group) + _CHECKPOINT
+    return key, key + b"\xff" * 9
 
 
 def state_range(group: int) -> tuple[bytes, bytes]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+_Parsed = TypeVar("_Parsed")
 
 
 class Journal(Protocol):
@@ -66,6 +68,26 @@ class LogFiles(Protocol):
         """Read what is durable; shorter at the file's end, empty where there is no file."""
         ...
 
+    def read_soon(
+        self,
+        name: str,
+        position: int,
+        size_bytes: int,
+        parse: Callable[[bytes], _Parsed],
+        done: Callable[[_Parsed], None],
+    ) -> None:
+        """Read as `read` does, away from the event loop.
+
+        Args:
+            name: The file.
+            position: Where to begin.
+            size_bytes: How much.
+            parse: Given what was read, in any thread; it must not raise.
+            done: Given what `parse` returned, on the loop, or before this returns. Never called
+                when the disk refuses the read: that is a failed sync to everyone who waits.
+        """
+        ...
+
     def size(self, name: str) -> int | None:
         """Size of a file on disk, in bytes; None if there is none."""
         ...
@@ -74,15 +96,22 @@ class LogFiles(Protocol):
         """The files of a folder on disk, with the folder's name before theirs, sorted."""
         ...
 
+    def folders(self, folder: str) -> list[str]:
+        """The folders in a folder on disk, with the folder's name before theirs, sorted."""
+        ...
+
 
 class Transport(Protocol):
     """Carries bytes between nodes: unreliable across a broken link, in order within one stream."""
 
-    def send_control(self, node: str, payload: bytes) -> None:
-        """Votes, heartbeats, answers: never behind bulk data. Dropped if the link is down."""
+    def send_control(self, node: str, *payload: bytes) -> None:
+        """Votes, heartbeats, answers: never behind bulk data. Dropped if the link is down.
+
+        Payloads of both streams are given in pieces.
+        """
         ...
 
-    def send_data(self, node: str, payload: bytes) -> None:
+    def send_data(self, node: str, *payload: bytes) -> None:
         """Appends and snapshot chunks. Dropped if the link is down; at most 4 MiB a payload."""
         ...
 
@@ -106,13 +135,19 @@ class Machine(Protocol):
         """Apply one committed entry; what it returns goes to the proposer on this node, if any.
 
         Args:
-            index: The entry's log index; grows by at least one each call.
-            data: The proposer's bytes, never empty.
+            index: The entry's log index, of a proposal in parts that of its last one; grows by at
+                least one each call.
+            data: The proposer's bytes, never empty. `raft.parts.LOST`, of a group that is read
+                around damage (`RaftHost.open_group`): what was proposed here is lost.
         """
         ...
 
-    def snapshot(self) -> Sequence[bytes]:
-        """The whole state after the last applied entry, versioned, in parts of at most 1 MiB."""
+    def snapshot(self) -> Iterable[bytes]:
+        """The whole state after the last applied entry, versioned, in parts of at most 1 MiB.
+
+        Parts may be made when they are taken: they are the state at the call all the same, whatever
+        is applied meanwhile. Of a log that is kept, each is taken in a turn of its own.
+        """
         ...
 
     def restore(self, index: int, parts: Sequence[bytes]) -> None:

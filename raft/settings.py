@@ -16,6 +16,8 @@ class RaftHostConfig(msgspec.Struct, frozen=True):
             against the last snapshot).
         snapshot_log_bytes: It is due, too, when the log has grown by this and by the size of the
             last snapshot.
+        checkpoint_log_bytes: A group that keeps its log takes a checkpoint after so much of it: a
+            restart applies no more than that.
         trailing_entries: Entries kept behind a snapshot for members that lag a little.
         trailing_bytes_max: But no more than about this much of them.
         read_retry_ticks: A read that heard nothing is asked for again after this.
@@ -31,6 +33,7 @@ class RaftHostConfig(msgspec.Struct, frozen=True):
     election_ticks: int = 10
     snapshot_entries: int = 8192
     snapshot_log_bytes: int = 32 * 1024 * 1024
+    checkpoint_log_bytes: int = 64 * 1024 * 1024
     trailing_entries: int = 512
     trailing_bytes_max: int = 8 * 1024 * 1024
     read_retry_ticks: int = 5

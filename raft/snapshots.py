@@ -15,15 +15,62 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from raft import log_keys
 from raft.core.messages import Snapshot, SnapshotMeta, SnapshotPart
 from raft.errors import LogCorrupt
+from raft.log_keys import SnapshotRecord
 from raft.ports import Journal
 
 TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Written in one go; 4 MiB hold the interpreter for about 10 ms in the journal's thread."""
+
+
+class Snapshots(Protocol):
+    """What a group's log asks of the snapshots that it has: one, or several checkpoints."""
+
+    @property
+    def newest(self) -> SnapshotRecord | None:
+        """The one that the machine is restored from."""
+        ...
+
+    @property
+    def oldest(self) -> SnapshotRecord | None:
+        """The one that a replica is sent which lacks what was compacted."""
+        ...
+
+    def recover(self) -> None:
+        """Read what is on disk. Call once, before anything is written.
+
+        Raises:
+            LogCorrupt: It is damaged.
+        """
+        ...
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replace all by one received, with the journal's current turn."""
+        ...
+
+    def part(self, index: int, part: int) -> SnapshotPart | None:
+        """One part of `oldest`; None when that is not the one at `index`.
+
+        Raises:
+            LogCorrupt: If the part is missing or damaged.
+        """
+        ...
+
+    def read(self) -> list[bytes]:
+        """All parts of `newest`.
+
+        Raises:
+            LogCorrupt: If one is missing or damaged.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Write no more of what is under way."""
+        ...
 
 
 class SnapshotStore:
@@ -32,24 +79,45 @@ class SnapshotStore:
     Args:
         journal: Where it lives.
         group: The group.
-        current: The snapshot in force, as `read_current` found it.
+
+    Attributes:
+        current: The snapshot in force.
     """
 
-    def __init__(
-        self, journal: Journal, group: int, current: log_keys.SnapshotRecord | None
-    ) -> None:
+    def __init__(self, journal: Journal, group: int) -> None:
         self._journal = journal
         self._group = group
         self._writing: int | None = None
-        self.current = current
+        self.current: SnapshotRecord | None = None
+
+    @property
+    def newest(self) -> SnapshotRecord | None:
+        """The snapshot in force."""
+        return self.current
+
+    @property
+    def oldest(self) -> SnapshotRecord | None:
+        """The same one."""
+        return self.current
 
     @property
     def is_writing(self) -> bool:
         """True while a snapshot is on its way to disk."""
         return self._writing is not None
 
-    def remove_leftovers(self) -> None:
-        """Remove parts a crash left behind. Call once, before anything is written."""
+    def recover(self) -> None:
+        """Read what is on disk, and remove parts a crash left behind.
+
+        Raises:
+            LogCorrupt: The record is damaged.
+        """
+        key = log_keys.state_key(self._group, SnapshotRecord)
+        value = self._journal.get("raft_state", key)
+        if value is not None:
+            try:
+                self.current = log_keys.parse_state(key, value, SnapshotRecord)
+            except log_keys.RecordDamaged as error:
+                raise LogCorrupt(f"group {self._group}: {error}") from error
         keep = 0 if self.current is None else self.current.meta.index
         for low, high in (
             log_keys.parts_before(self._group, keep),
@@ -74,7 +142,7 @@ class SnapshotStore:
         self._writing = None
         journal = self._journal
         journal.delete_range("snapshots", *log_keys.parts_range(self._group))
-        self._put_parts(snapshot.meta.index, 0, snapshot.parts)
+        put_parts(journal, self._group, snapshot.meta.index, 0, snapshot.parts)
         self._put_record(snapshot.meta, snapshot.parts)
 
     def stop(self) -> None:
@@ -90,7 +158,8 @@ class SnapshotStore:
         current = self.current
         if current is None or current.meta.index != index or part >= current.parts:
             return None
-        return SnapshotPart(self._read(index, part), part + 1 == current.parts)
+        data = read_part(self._journal, self._group, index, part)
+        return SnapshotPart(data, part + 1 == current.parts)
 
     def read(self) -> list[bytes]:
         """All parts of the snapshot in force.
@@ -101,17 +170,8 @@ class SnapshotStore:
         current = self.current
         if current is None:
             return []
-        return [self._read(current.meta.index, part) for part in range(current.parts)]
-
-    def _read(self, index: int, part: int) -> bytes:
-        key = log_keys.part_key(self._group, index, part)
-        value = self._journal.get("snapshots", key)
-        if value is None:
-            raise LogCorrupt(f"group {self._group}: part {part} of snapshot {index} is missing")
-        try:
-            return log_keys.parse_part(key, value)
-        except log_keys.RecordDamaged as error:
-            raise LogCorrupt(f"group {self._group}: {error}") from error
+        index = current.meta.index
+        return [read_part(self._journal, self._group, index, part) for part in range(current.parts)]
 
     def _write_from(
         self, first: int, meta: SnapshotMeta, parts: Sequence[bytes], done: Callable[[], None]
@@ -123,7 +183,7 @@ class SnapshotStore:
         while end < len(parts) and (size == 0 or size + len(parts[end]) <= TURN_BYTES_MAX):
             size += len(parts[end])
             end += 1
-        self._put_parts(meta.index, first, parts[first:end])
+        put_parts(self._journal, self._group, meta.index, first, parts[first:end])
         if end < len(parts):
             self._journal.when_synced(lambda: self._write_from(end, meta, parts, done))
         else:
@@ -144,12 +204,30 @@ class SnapshotStore:
         if self.current is None or self.current.meta.index != index:
             self._journal.delete_range("snapshots", *log_keys.parts_range(self._group, index))
 
-    def _put_parts(self, index: int, first: int, parts: Sequence[bytes]) -> None:
-        for part, data in enumerate(parts, first):
-            key = log_keys.part_key(self._group, index, part)
-            self._journal.put("snapshots", key, log_keys.part_record(key, data))
-
     def _put_record(self, meta: SnapshotMeta, parts: Sequence[bytes]) -> None:
-        self.current = log_keys.SnapshotRecord(meta, len(parts), sum(map(len, parts)))
-        key = log_keys.state_key(self._group, log_keys.SnapshotRecord)
+        self.current = SnapshotRecord(meta, len(parts), sum(map(len, parts)))
+        key = log_keys.state_key(self._group, SnapshotRecord)
         self._journal.put("raft_state", key, log_keys.state_record(key, self.current))
+
+
+def put_parts(journal: Journal, group: int, index: int, first: int, parts: Sequence[bytes]) -> None:
+    """Write parts of a snapshot, from its part `first` on."""
+    for part, data in enumerate(parts, first):
+        key = log_keys.part_key(group, index, part)
+        journal.put("snapshots", key, log_keys.part_record(key, data))
+
+
+def read_part(journal: Journal, group: int, index: int, part: int) -> bytes:
+    """A part of a snapshot.
+
+    Raises:
+        LogCorrupt: If it is missing or damaged.
+    """
+    key = log_keys.part_key(group, index, part)
+    value = journal.get("snapshots", key)
+    if value is None:
+        raise LogCorrupt(f"group {group}: part {part} of snapshot {index} is missing")
+    try:
+        return log_keys.parse_part(key, value)
+    except log_keys.RecordDamaged as error:
+        raise LogCorrupt(f"group {group}: {error}") from error

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 ADDITIONS = 1_000_000
 ADDITIONS_S = 0.065
@@ -47,6 +48,23 @@ def _times(clock: Callable[[], float]) -> float:
     for number in range(ADDITIONS):
         total += number
     return max(1.0, (clock() - began_s) / ADDITIONS_S)
+
+
+def starved_s() -> float:
+    """Return for how many seconds this process's threads have been ready without a processor.
+
+    What took time between two calls, less the difference, is what it worked, slept or waited for
+    others: a claim about it holds however many others want the processors. The kernel counts it.
+    """
+    tasks = Path("/proc/self/task")
+    return sum(_delay_ns(task / "schedstat") for task in tasks.iterdir()) / 1e9
+
+
+def _delay_ns(path: Path) -> int:
+    try:
+        return int(path.read_text(encoding="ascii").split()[1])
+    except (OSError, IndexError):  # the thread has ended, or the kernel does not count
+        return 0
 
 
 def sync_s(count: int = 200) -> float:

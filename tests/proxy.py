@@ -9,7 +9,8 @@ class Proxy:
     """Forwards a loopback port to another, until told otherwise.
 
     `cut` holds back everything, both ways, connections staying open; each node dials the links it
-    sends on, so one proxy stands on one direction between two nodes. `reset` breaks what is open.
+    sends on, so one proxy stands on one direction between two nodes. `cut_after` does it once so
+    many bytes have passed. `reset` breaks what is open.
     """
 
     def __init__(self, target_port: int) -> None:
@@ -17,6 +18,7 @@ class Proxy:
         self.port = 0
         self._open = asyncio.Event()
         self._open.set()
+        self._left: int | None = None
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -30,7 +32,16 @@ class Proxy:
         """Hold back whatever comes from now on, both ways, connections staying open."""
         self._open.clear()
 
+    def cut_after(self, count: int) -> None:
+        """Cut as soon as this many more bytes have passed, both ways together."""
+        self._left = count
+
+    @property
+    def is_cut(self) -> bool:
+        return not self._open.is_set()
+
     def heal(self) -> None:
+        self._left = None
         self._open.set()
 
     def reset(self) -> None:
@@ -71,6 +82,10 @@ class Proxy:
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
             await self._open.wait()
+            if self._left is not None:
+                self._left -= len(data)
+                if self._left <= 0:
+                    self.cut()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError("one side closed")

@@ -49,11 +49,11 @@ class _Port:
         self.cluster = cluster
         self.name = name
 
-    def send_control(self, node: str, payload: bytes) -> None:
-        self.cluster.carry(self.name, node, "control", payload)
+    def send_control(self, node: str, *payload: bytes) -> None:
+        self.cluster.carry(self.name, node, "control", b"".join(payload))
 
-    def send_data(self, node: str, payload: bytes) -> None:
-        self.cluster.carry(self.name, node, "data", payload)
+    def send_data(self, node: str, *payload: bytes) -> None:
+        self.cluster.carry(self.name, node, "data", b"".join(payload))
 
     def flush(self) -> None:
         """What was sent is on its way already."""

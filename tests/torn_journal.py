@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+Parsed = TypeVar("Parsed")
 
 
 class Op(NamedTuple):
@@ -101,12 +103,26 @@ class TornJournal:
     def read(self, name: str, position: int, size_bytes: int) -> bytes:
         return self.disk.files.get(name, b"")[position : position + size_bytes]
 
+    def read_soon(
+        self,
+        name: str,
+        position: int,
+        size_bytes: int,
+        parse: Callable[[bytes], Parsed],
+        done: Callable[[Parsed], None],
+    ) -> None:
+        done(parse(self.read(name, position, size_bytes)))
+
     def size(self, name: str) -> int | None:
         found = self.disk.files.get(name)
         return None if found is None else len(found)
 
     def names(self, folder: str) -> list[str]:
         return sorted(name for name in self.disk.files if name.rpartition("/")[0] == folder)
+
+    def folders(self, folder: str) -> list[str]:
+        parents = {name.rpartition("/")[0] for name in self.disk.files}
+        return sorted(name for name in parents if name.rpartition("/")[0] == folder)
 
     def turn(self) -> None:
         self._turns.append([])

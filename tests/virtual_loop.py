@@ -69,15 +69,28 @@ class VirtualClock:
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms()
 
+    def now_us(self) -> int:
+        return self.now_ms() * 1000
+
     def busy_ms(self) -> int:
         """All time is the loop's, but for what a test says was others'."""
         return self.monotonic_ms() - self.others_ms
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end in virtual time."""
-    loop = VirtualLoop()
+    """Run a coroutine to its end in virtual time; what a callback raised is raised then."""
+    loop, raised = VirtualLoop(), list[BaseException]()
+
+    def note(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception) and "handle" in context:
+            raised.append(error)
+
+    loop.set_exception_handler(note)
     try:
-        return loop.run_until_complete(main)
+        found = loop.run_until_complete(main)
     finally:
         loop.close()
+    if raised:
+        raise raised[0]
+    return found

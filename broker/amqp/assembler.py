@@ -287,7 +287,7 @@ class Assembler:
                 pos = self._general(data, pos, out)
                 continue
             return pos
-        return self._tail(data, pos, out)
+        return pos if pos == size_of_chunk else self._tail(data, pos, out)
 
     def _same_again(self, data: bytes, pos: int, repeat: _Repeat, out: list[Command]) -> int:
         """Take publishes that repeat the last one; returns where something else starts."""

@@ -327,7 +327,15 @@ def decode_properties(message: Message) -> Properties:
     Raises:
         AmqpError: Never for a message that came through the assembler or `build_message`.
     """
-    raw = raw_properties(message)
+    return properties_in(raw_properties(message))
+
+
+def properties_in(raw: bytes) -> Properties:
+    """All properties in the bytes that `facts_of` takes.
+
+    Raises:
+        AmqpError: As `facts_of`.
+    """
     found: dict[str, object] = {}
     for name, domain, start, end in _spans(raw):
         if domain == "table":

@@ -481,3 +481,10 @@ def _encode_value(value: object) -> bytes:
 
 def _no_field(value: object) -> TypeError:
     return TypeError(f"{type(value).__name__} has no AMQP field type")
+
+
+def valid_text(value: str) -> str:
+    """Return a string without surrogates, which stand for bytes that are not UTF-8."""
+    if value.isascii():  # nearly all names are, and there are many
+        return value
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -133,6 +133,18 @@ def body_of(message: Message) -> bytes:
     return b"".join(parts)
 
 
+def start_of_body(message: Message, most: int) -> bytes:
+    """The first `most` bytes of a body without its frames; fewer where the content was cut."""
+    content = message.content
+    pos, parts = FRAME_OVERHEAD + message.header_size, list[bytes]()
+    while most > 0 and pos + FRAME.size <= len(content):
+        size = FRAME.unpack_from(content, pos)[2]
+        parts.append(content[pos + FRAME.size : pos + FRAME.size + min(size, most)])
+        most -= size
+        pos += size + FRAME_OVERHEAD
+    return b"".join(parts)
+
+
 def encode_deliveries(
     channel: int,
     consumer_tag: bytes,

@@ -379,6 +379,18 @@ def _node(operation: str) -> Callable[[Any, Catalogue], Subject]:
     return describe
 
 
+def _tap(operation: str) -> Callable[[Any, Catalogue], Subject]:
+    def describe(command: Any, _catalogue: Catalogue) -> Subject:
+        vhost, kind, source = command.vhost, command.kind, command.source
+        return Subject(
+            operation,
+            {"vhost": vhost, kind: source},
+            lambda catalogue: _plain(catalogue.tap(vhost, kind, source), "vhost", "kind", "source"),
+        )
+
+    return describe
+
+
 def _features(command: commands.EnableFeatures, _catalogue: Catalogue) -> Subject:
     return Subject(
         "feature_flags.enable",
@@ -438,4 +450,6 @@ _SUBJECTS: Final[dict[type, Callable[[Any, Catalogue], Subject | None]]] = {
     commands.SetPolicy: _policy("set"),
     commands.ClearPolicy: _policy("clear"),
     commands.EnableFeatures: _features,
+    commands.SetTap: _tap("tap.set"),
+    commands.DeleteTap: _tap("tap.delete"),
 }

@@ -20,6 +20,7 @@ _COMMANDS = {
     "ctl": ("broker.cli.ctl.commands", "rabbitmqctl's commands over HTTP."),
     "top": ("broker.cli.top.commands", "Show the cluster in the terminal, live."),
     "perf": ("broker.cli.perf.commands", "Generate load, with perf-test's options."),
+    "pipeline": ("broker.cli.pipeline", "Jobs of the data pipeline, with Spark."),
 }
 
 

@@ -18,6 +18,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from broker.amqp.partial import MESSAGE_SIZE_CAP
+from raft.wire.varint import read_varint, varint
 
 BATCH_BYTES = 1 << 20
 """P13: whatever is over 1 MiB travels in parts. gRPC's limit of 8 MiB a message is far off."""
@@ -29,21 +30,30 @@ PAYLOAD_BYTES_MAX = MESSAGE_SIZE_CAP + MESSAGE_SIZE_CAP // 8 + (2 << 20)
 """The largest message a node may be told to take, its frames (`broker.amqp.partial`), and room for
 what surrounds it. Not this node's max_message_size: other nodes and older messages have theirs."""
 
-_VARINT_BYTE: Final = 128
+_TYPES: Final = 128
+"""Kinds are below: they are varints of one byte."""
+
 _FIRST_FIELD, _PAYLOAD_FIELD = 0x0A, 0x12
-_SMALL: Final = tuple(bytes((number,)) for number in range(_VARINT_BYTE))
 
 
 class PayloadBatch(NamedTuple):
     """The payloads of one gRPC message; `has_more`: the next message continues the last one."""
 
     types: list[int]
-    payloads: list[bytes]
+    payloads: list[bytes | memoryview]
     has_more: bool
 
 
-def encode_batch(batch: PayloadBatch) -> bytes:
-    """Return the bytes of a `broker.wire.Packet` that holds the batch.
+class OutgoingBatch(NamedTuple):
+    """A `PayloadBatch` that is to be sent, each payload in pieces."""
+
+    types: list[int]
+    payloads: list[tuple[bytes, ...]]
+    has_more: bool
+
+
+def encode_batch(batch: OutgoingBatch) -> list[bytes]:
+    """Return the bytes of a `broker.wire.Packet` that holds the batch, in pieces.
 
     By hand, for protobuf would copy the payloads three times; its own decoder reads them.
 
@@ -52,67 +62,44 @@ def encode_batch(batch: PayloadBatch) -> bytes:
     """
     types, payloads, has_more = batch
     if len(types) == 1 and not has_more:  # what a lone publish sends; the same bytes
-        head = b"\x0a\x01" + _SMALL[types[0]] + b"\x12" + _varint(len(payloads[0]))
-        return b"\x0a" + _varint(len(head) + len(payloads[0])) + head + payloads[0]
-    parts = [b"\x0a", _varint(len(types)), bytes(types)]
+        size = sum(map(len, payloads[0]))
+        head = b"\x0a\x01" + varint(types[0]) + b"\x12" + varint(size)
+        return [b"\x0a" + varint(len(head) + size) + head, *payloads[0]]
+    parts = [b"\x0a" + varint(len(types)) + bytes(types)]
     for payload in payloads:
-        parts += (b"\x12", _varint(len(payload)), payload)
+        parts += (b"\x12" + varint(sum(map(len, payload))), *payload)
     if has_more:
         parts.append(b"\x18\x01")
-    return b"".join([b"\x0a", _varint(sum(map(len, parts))), *parts])
+    return [b"\x0a" + varint(sum(map(len, parts))), *parts]
 
 
-def decode_batch(data: bytes) -> PayloadBatch | None:
+def decode_batch(data: bytes | memoryview) -> PayloadBatch | None:
     """Read what `encode_batch` wrote.
 
     Returns:
-        None for all else, damaged or not: protobuf is to read that.
+        The batch; of a view, its payloads are views, too. None for all else, damaged or not:
+        protobuf is to read that.
     """
     try:
         if data[0] != _FIRST_FIELD:
             return None
-        size, position = _read_varint(data, 1)
+        size, position = read_varint(data, 1)
         if position + size != len(data) or data[position] != _FIRST_FIELD:
             return None
-        count, position = _read_varint(data, position + 1)
+        count, position = read_varint(data, position + 1)
         types = list(data[position : position + count])
         position += count
-        payloads = []
+        payloads: list[bytes | memoryview] = []
         while position < len(data) and data[position] == _PAYLOAD_FIELD:
-            size, position = _read_varint(data, position + 1)
+            size, position = read_varint(data, position + 1)
             payloads.append(data[position : position + size])
             position += size
         has_more = data[position : position + 2] == b"\x18\x01"
     except IndexError:
         return None
-    if position + 2 * has_more != len(data) or max(types, default=0) >= _VARINT_BYTE:
+    if position + 2 * has_more != len(data) or max(types, default=0) >= _TYPES:
         return None
     return PayloadBatch(types, payloads, has_more)
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    byte = data[position]
-    position += 1
-    if byte < _VARINT_BYTE:
-        return byte, position
-    value, shift = byte & (_VARINT_BYTE - 1), 7
-    while byte >= _VARINT_BYTE:
-        byte = data[position]
-        position += 1
-        value |= (byte & (_VARINT_BYTE - 1)) << shift
-        shift += 7
-    return value, position
-
-
-def _varint(number: int) -> bytes:
-    if number < _VARINT_BYTE:
-        return _SMALL[number]
-    encoded = bytearray()
-    while number >= _VARINT_BYTE:
-        encoded.append(number & (_VARINT_BYTE - 1) | _VARINT_BYTE)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
 
 
 class SendQueue:
@@ -123,7 +110,7 @@ class SendQueue:
     """
 
     def __init__(self, bytes_max: int) -> None:
-        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting: deque[tuple[int, int, tuple[bytes, ...]]] = deque()  # type, size, pieces
         self._bytes_max = bytes_max
         self._offset = 0  # bytes of the first payload that have left already
         self.size_bytes = 0
@@ -134,17 +121,19 @@ class SendQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, payload_type: int, payload: bytes) -> bool:
-        """Queue a payload.
+    def put(self, payload_type: int, *payload: bytes) -> bool:
+        """Queue a payload, given in pieces.
 
         Returns:
             False when there is no room; then nothing was queued. The stream must break, but for
             a payload that it `could_take` never.
         """
-        size = len(payload)
+        size = sum(map(len, payload))
         if self.size_bytes + size > self._bytes_max or size > PAYLOAD_BYTES_MAX:
             return False
-        self._waiting.append((payload_type, payload))
+        if size > BATCH_BYTES and len(payload) > 1:  # it will be cut
+            payload = (b"".join(payload),)
+        self._waiting.append((payload_type, size, payload))
         self.size_bytes += size
         return True
 
@@ -160,39 +149,40 @@ class SendQueue:
         self.size_bytes = 0
         return dropped
 
-    def take(self) -> PayloadBatch:
+    def take(self) -> OutgoingBatch:
         """The next batch; empty when nothing waits."""
         types: list[int] = []
-        payloads: list[bytes] = []
+        payloads: list[tuple[bytes, ...]] = []
         room = BATCH_BYTES
         waiting = self._waiting
         while waiting and len(types) < BATCH_PAYLOADS:
-            payload_type, payload = waiting[0]
-            rest = len(payload) - self._offset
+            payload_type, size, payload = waiting[0]
+            rest = size - self._offset
             if rest > room:
                 if types:
                     break
                 start = self._offset
                 self._offset += BATCH_BYTES
                 self.size_bytes -= BATCH_BYTES
-                return PayloadBatch([payload_type], [payload[start : self._offset]], has_more=True)
+                part = payload[0][start : self._offset]
+                return OutgoingBatch([payload_type], [(part,)], has_more=True)
             types.append(payload_type)
-            payloads.append(payload[self._offset :] if self._offset else payload)
+            payloads.append((payload[0][self._offset :],) if self._offset else payload)
             waiting.popleft()
             room -= rest
             self.size_bytes -= rest
             self._offset = 0
-        return PayloadBatch(types, payloads, has_more=False)
+        return OutgoingBatch(types, payloads, has_more=False)
 
 
 class Reassembly:
     """Puts payloads that came in parts together again."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._size_bytes = 0
 
-    def feed(self, batch: PayloadBatch) -> list[tuple[int, bytes]] | None:
+    def feed(self, batch: PayloadBatch) -> list[tuple[int, bytes | memoryview]] | None:
         """Take a batch; return the payloads that are whole now, in order.
 
         Returns:
@@ -206,7 +196,7 @@ class Reassembly:
         if self._parts:
             if not whole:
                 return None
-            self._parts.append(whole[0][1])
+            self._parts.append(bytes(whole[0][1]))
             self._size_bytes += len(whole[0][1])
             if self._size_bytes > PAYLOAD_BYTES_MAX:
                 return None
@@ -215,6 +205,6 @@ class Reassembly:
             whole[0] = (whole[0][0], b"".join(self._parts))
             self._parts = []
         if has_more:
-            self._parts = [whole.pop()[1]]
+            self._parts = [bytes(whole.pop()[1])]
             self._size_bytes = len(self._parts[0])
         return whole

@@ -101,7 +101,7 @@ class Calls:
         finally:
             del self._pending[number]
 
-    def received_reply(self, node: str, boot: str, payload: bytes) -> None:
+    def received_reply(self, node: str, boot: str, payload: bytes | memoryview) -> None:
         """An answer came; `boot` is this node's boot id now."""
         reply = _decode_reply(payload)
         whom, answer = self._pending.get(reply.number, ("", None))
@@ -112,7 +112,9 @@ class Calls:
         else:
             answer.set_exception(CallFailed(reply.payload.decode(errors="replace")))
 
-    def received_call(self, node: str, boot: str, payload: bytes, tasks: asyncio.TaskGroup) -> None:
+    def received_call(
+        self, node: str, boot: str, payload: bytes | memoryview, tasks: asyncio.TaskGroup
+    ) -> None:
         """A request came from `boot` of `node`: serve it in a task of its own."""
         call = _decode_call(payload)
         handler = self._handlers.get(call.method)

@@ -4,8 +4,9 @@ HTTP/2 (frames, header compression, windows) is h2's, a library without IO. This
 gRPC puts on top of it: the headers of a call, messages with a length in front, a status at the end
 ("gRPC over HTTP2", in the documents of grpc/grpc). Any gRPC implementation can be the other end.
 
-DATA frames of open calls are read here, and h2 gets all others: it copies a frame's bytes six times
-and prints them for a log that nobody reads, which was a third of the loop of a Raft follower.
+DATA frames of open calls are read and written here, and h2 gets all others: it copies a frame's
+bytes six times each way and prints them for a log that nobody reads, which was a third of the loop
+of a Raft follower. Of a frame that is written h2 is only told what it takes of the windows.
 
 Messages are framed as they are written: what the peer's windows do not allow yet waits here, in
 order, and leaves as soon as they open. Our own windows are as large as HTTP/2 allows: what a member
@@ -41,6 +42,9 @@ WINDOW_BYTES: Final = 2**31 - 1
 FRAME_BYTES: Final = 2 << 20
 """Frames as large as a batch of payloads, so that one message is one frame."""
 
+READ_BYTES: Final = 256 << 10
+"""Room for what is read at once; it grows to the largest frame that came."""
+
 HEADERS_BYTES_MAX: Final = 8192
 CALLS_MAX: Final = 4
 """Calls of one connection; a node opens one."""
@@ -73,7 +77,7 @@ class MessageReceived(NamedTuple):
     """A message came, whole."""
 
     stream: int
-    message: bytes
+    message: memoryview
 
 
 class CallEnded(NamedTuple):
@@ -114,10 +118,12 @@ class GrpcConnection:
         self._message_bytes_max = message_bytes_max
         self._calls: dict[int, _Incoming] = {}  # by stream
         self._preface_bytes = 0 if is_dialler else _PREFACE_BYTES  # still to come
-        self._pieces: list[bytes] = []  # of a frame that is not complete
-        self._missing_bytes = 0  # of it
+        self._buffer = memoryview(bytearray(READ_BYTES))
+        self._start = self._end = 0  # between them is what came, and was not taken yet
+        self._needed_bytes = 0  # by the frame that begins there
         self._ungranted_bytes = 0
         self._grants = bytearray()
+        self._output: list[bytes] = []
         self._unsent: dict[int, deque[memoryview]] = {}  # by stream: beyond the peer's window
         self._ending: set[int] = set()  # streams that end when what is unsent has left
         self._http2 = http2 = H2Connection(
@@ -152,58 +158,60 @@ class GrpcConnection:
         self._calls[stream] = _Incoming()
         return stream
 
-    def receive(self, data: bytes) -> list[GrpcEvent]:
-        """Take bytes from the socket; `take_output` may have an answer afterwards.
+    def room(self) -> memoryview:
+        """Where the next bytes of the socket belong; `received` takes them from there."""
+        start, end = self._start, self._end
+        self._start, self._end = 0, end - start
+        if start < end and (start or end == len(self._buffer)):  # a frame is not complete
+            begun = self._buffer[start:end]
+            if len(begun) == len(self._buffer):
+                size = min(self._needed_bytes, 2 * len(begun))
+                self._buffer = memoryview(bytearray(size))
+            self._buffer[: len(begun)] = begun
+        return self._buffer[self._end :]
+
+    def received(self, count: int) -> list[GrpcEvent]:
+        """Take bytes that were put into `room`; `take_output` may have an answer afterwards.
+
+        Messages are views, which the next call of `room` makes void.
 
         Raises:
             GrpcFault: The connection must be closed.
         """
         found: list[GrpcEvent] = []
+        self._end += count
         try:
-            position = 0
             if self._preface_bytes:
-                position = min(self._preface_bytes, len(data))
-                self._preface_bytes -= position
-                self._http2.receive_data(data[:position])
-            while self._pieces:
-                piece = data[position : position + self._missing_bytes]
-                self._pieces.append(piece)
-                self._missing_bytes -= len(piece)
-                position += len(piece)
-                if self._missing_bytes:
-                    return found
-                frame = b"".join(self._pieces)
-                self._pieces.clear()
-                self._walk(frame, 0, found)  # keeps it, if this was only its start
-            self._walk(data, position, found)
+                size = min(self._preface_bytes, self._end - self._start)
+                self._preface_bytes -= size
+                self._http2.receive_data(bytes(self._buffer[self._start : self._start + size]))
+                self._start += size
+            self._walk(found)
         except H2Error as why:
             raise GrpcFault(str(why) or type(why).__name__) from why
         return found
 
-    def _walk(self, data: bytes, position: int, found: list[GrpcEvent]) -> None:
-        """Take whole frames from `position` on, and keep the beginning of one."""
-        size_of_chunk = len(data)
-        while size_of_chunk - position >= _FRAME_START.size:
+    def _walk(self, found: list[GrpcEvent]) -> None:
+        """Take whole frames."""
+        data, position, data_end = self._buffer, self._start, self._end
+        while data_end - position >= _FRAME_START.size:
             high, low, kind, flags, stream = _FRAME_START.unpack_from(data, position)
             size = high << 8 | low
             if size > FRAME_BYTES:
                 raise GrpcFault(f"a frame of {size} bytes")
             start = position + _FRAME_START.size
             end = start + size
-            if end > size_of_chunk:
-                self._missing_bytes = end - size_of_chunk
-                self._pieces.append(data[position:])
-                return
+            if end > data_end:
+                self._needed_bytes = end - position
+                break
             incoming = self._calls.get(stream)
             if kind == _DATA and not flags and incoming is not None:
                 self._grant(incoming, stream, size)
-                self._take_data(stream, incoming, data, start, end, found)
+                self._take_data(stream, incoming, data[start:end], found)
             else:
-                self._give_to_h2(data[position:end], found)
+                self._give_to_h2(bytes(data[position:end]), found)
             position = end
-        if position < size_of_chunk:
-            self._missing_bytes = position + _FRAME_START.size - size_of_chunk
-            self._pieces.append(data[position:])
+        self._start = position
 
     def _give_to_h2(self, frame: bytes, found: list[GrpcEvent]) -> None:
         for event in self._http2.receive_data(frame):
@@ -212,7 +220,7 @@ class GrpcConnection:
                 self._http2.acknowledge_received_data(event.flow_controlled_length, stream)
                 incoming = self._calls.get(stream)
                 if incoming is not None:  # else of a call that was refused, or that we have ended
-                    self._take_data(stream, incoming, event.data, 0, len(event.data), found)
+                    self._take_data(stream, incoming, memoryview(event.data), found)
             else:
                 self._take(event, found)
 
@@ -231,18 +239,16 @@ class GrpcConnection:
         self,
         stream: int,
         incoming: _Incoming,
-        data: bytes,
-        position: int,
-        end: int,
+        data: memoryview,
         found: list[GrpcEvent],
     ) -> None:
-        """Take the messages that lie in [position, end), and keep the beginning of one."""
+        """Take the messages that lie in the data, and keep the beginning of one."""
         begun = incoming.begun
         if begun:
-            begun += data[position:end]
-            data = bytes(begun)
-            position, end = 0, len(data)
+            begun += data
+            data = memoryview(bytes(begun))
             begun.clear()
+        position, end = 0, len(data)
         while end - position >= _PREFIX_BYTES:
             start = position + _PREFIX_BYTES
             size = int.from_bytes(data[position + 1 : start], "big")
@@ -278,15 +284,22 @@ class GrpcConnection:
         self._calls[stream] = _Incoming()
         found.append(CallOpened(stream))
 
-    def send(self, stream: int, message: bytes) -> None:
-        """Send a message in a call that has not ended."""
-        data = b"\0" + len(message).to_bytes(4, "big") + message
+    def send(self, stream: int, *message: bytes) -> None:
+        """Send a message, given in pieces, in a call that has not ended."""
+        size = sum(map(len, message))
+        prefix = b"\0" + size.to_bytes(4, "big")
+        size += _PREFIX_BYTES
         http2 = self._http2
         if stream not in self._unsent:
             room = http2.local_flow_control_window(stream)
-            if len(data) <= room and len(data) <= http2.max_outbound_frame_size:
-                http2.send_data(stream, data)
+            if size <= room and size <= http2.max_outbound_frame_size:
+                http2.outbound_flow_control_window -= size
+                http2.streams[stream].outbound_flow_control_window -= size
+                self._take_from_h2()  # what it wrote before
+                head = _FRAME_START.pack(size >> 8, size & 0xFF, _DATA, 0, stream)
+                self._output += (head + prefix, *message)
                 return
+        data = b"".join((prefix, *message))
         self._unsent.setdefault(stream, deque()).append(memoryview(data))
         self._send_unsent(stream)
 
@@ -323,13 +336,19 @@ class GrpcConnection:
         """Bytes that wait until the peer opens its windows."""
         return sum(len(data) for unsent in self._unsent.values() for data in unsent)
 
-    def take_output(self) -> bytes:
-        """Return what is to be written to the socket now; it is given out once."""
-        output = self._http2.data_to_send()
+    def take_output(self) -> list[bytes]:
+        """Return what is to be written to the socket now, in order; it is given out once."""
+        self._take_from_h2()
         if self._grants:
-            output += bytes(self._grants)
+            self._output.append(bytes(self._grants))
             self._grants.clear()
+        output, self._output = self._output, []
         return output
+
+    def _take_from_h2(self) -> None:
+        written = self._http2.data_to_send()
+        if written:
+            self._output.append(written)
 
 
 def _window_update(stream: int, size: int) -> bytes:

@@ -31,6 +31,9 @@ HIGH_BYTES: Final = 1 << 20
 LOW_BYTES: Final = 256 << 10
 """A call is full above the first, until no more than the second waits for the peer to read."""
 
+PIECE_BYTES: Final = 4 << 10
+"""Pieces that are smaller on average are joined: that costs less than the kernel's list of them."""
+
 UNREAD_MAX: Final = 16
 """Messages that wait for `GrpcCall.read`: a handshake has two."""
 
@@ -44,8 +47,8 @@ _KEEPALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT"
 class CallOwner(Protocol):
     """Who a call belongs to after its handshake."""
 
-    def call_received(self, message: bytes) -> None:
-        """A message came. An exception closes the connection."""
+    def call_received(self, message: bytes | memoryview) -> None:
+        """A message came; who keeps it copies it. An exception closes the connection."""
         ...
 
     def call_drained(self) -> None:
@@ -87,10 +90,10 @@ class GrpcCall:
             await self._came.wait()
         return self._unread.popleft() if self._unread else None
 
-    def write(self, message: bytes) -> None:
-        """Send a message; a no-op when the call has ended."""
+    def write(self, *message: bytes) -> None:
+        """Send a message, given in pieces; a no-op when the call has ended."""
         if not self.ended.is_set():
-            self.connection.send(self.stream, message)
+            self.connection.send(self.stream, *message)
 
     def end(self) -> None:
         """End a call that the peer opened, when all that was written has left."""
@@ -109,7 +112,7 @@ class GrpcCall:
 
     # What the connection tells
 
-    def received(self, message: bytes) -> None:
+    def received(self, message: memoryview) -> None:
         """A message came.
 
         Raises:
@@ -120,7 +123,7 @@ class GrpcCall:
             return
         if len(self._unread) >= UNREAD_MAX:
             raise GrpcFault("more messages than a handshake has")
-        self._unread.append(message)
+        self._unread.append(bytes(message))
         self._came.set()
 
     def drained(self) -> None:
@@ -134,7 +137,7 @@ class GrpcCall:
         self._came.set()
 
 
-class GrpcSocket(asyncio.Protocol):
+class GrpcSocket(asyncio.BufferedProtocol):
     """One connection.
 
     Args:
@@ -168,9 +171,9 @@ class GrpcSocket(asyncio.Protocol):
     def admit(self) -> None:
         """The peer has proven the secret."""
 
-    def send(self, stream: int, message: bytes) -> None:
-        """Send a message in a call."""
-        self._grpc.send(stream, message)
+    def send(self, stream: int, *message: bytes) -> None:
+        """Send a message, given in pieces, in a call."""
+        self._grpc.send(stream, *message)
         self._write()
 
     def end(self, stream: int) -> None:
@@ -210,7 +213,7 @@ class GrpcSocket(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -221,10 +224,14 @@ class GrpcSocket(asyncio.Protocol):
         self._write()
 
     @override
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._grpc.room()
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
         was_full = self._grpc.unsent_bytes > HIGH_BYTES
         try:
-            for event in self._grpc.receive(data):
+            for event in self._grpc.received(nbytes):
                 self._handle(event)
                 if self.is_closed:
                     return
@@ -282,9 +289,14 @@ class GrpcSocket(asyncio.Protocol):
 
     def _write(self) -> None:
         output = self._grpc.take_output()
-        if output and self._transport is not None:
-            self._written_bytes += len(output)
-            self._transport.write(output)
+        if not output or self._transport is None:
+            return
+        size = sum(map(len, output))
+        self._written_bytes += size
+        if size < PIECE_BYTES * len(output):
+            self._transport.write(b"".join(output))
+        else:
+            self._transport.writelines(output)
 
 
 def _keep_alive(end: socket.socket | None) -> None:

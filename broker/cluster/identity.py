@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from broker import feature_flags
+from broker.durable_files import sync_folder
 
 PLAIN_VERSION, IDENTITY_VERSION = 1, 2
 """The first is written while no feature flag is enabled, so that 0.2.0 still reads the file."""
@@ -131,9 +132,5 @@ class IdentityFile:
         finally:
             os.close(descriptor)
         temporary.rename(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._path.parent)
         self.identity = identity

@@ -56,7 +56,7 @@ class Hall(Protocol):
         """The stream ended."""
         ...
 
-    def received(self, stream: Inbound, items: list[tuple[int, bytes]]) -> None:
+    def received(self, stream: Inbound, items: list[tuple[int, bytes | memoryview]]) -> None:
         """Payloads came, in order."""
         ...
 
@@ -95,7 +95,7 @@ class Inbound:
         """End the stream; the sender sees it break."""
         self._call.connection.close()
 
-    def call_received(self, message: bytes) -> None:
+    def call_received(self, message: bytes | memoryview) -> None:
         """Hand on the payloads of a batch that are whole now."""
         batch = decode_batch(message) or _read_batch(message)
         items = None if batch is None else self._reassembly.feed(batch)
@@ -261,10 +261,10 @@ def _versions_of(hello: wire.Hello) -> Versions:
     return Versions(hello.version_min or hello.version, hello.version)
 
 
-def _read_batch(message: bytes) -> PayloadBatch | None:
+def _read_batch(message: bytes | memoryview) -> PayloadBatch | None:
     """Read a batch that is not written as this version writes it."""
     try:
-        packet = wire.Packet.FromString(message)
+        packet = wire.Packet.FromString(bytes(message))
     except DecodeError:
         return None
     if packet.WhichOneof("body") != "batch":

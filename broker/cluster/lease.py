@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 LEASE_MS = 3_000
 RENEW_MS = 1_000
+LOOK_MAX_MS = 1_000
 REQUESTS_MAX = 64
 """Unanswered requests remembered; an older one's grant is ignored."""
 
@@ -40,14 +41,11 @@ class NodeLease:
         self._sent_ms: dict[int, int] = {}
         self._pending: list[tuple[int, int]] = []  # (commit index to apply first, expiry)
         self._expiry_ms: int | None = None
-        self._wanted_ms: int | None = None  # since when it is asked for
         self._applied = 0
 
     def request(self, now_ms: int) -> int:
         """Note that a request is sent now; return the number to send with it."""
         self._number += 1
-        if self._wanted_ms is None:
-            self._wanted_ms = now_ms
         self._sent_ms[self._number] = now_ms
         if len(self._sent_ms) > REQUESTS_MAX:
             del self._sent_ms[next(iter(self._sent_ms))]
@@ -73,17 +71,36 @@ class NodeLease:
         """True if this node may route, confirm and deliver at `now_ms` (monotonic)."""
         return self._expiry_ms is not None and now_ms < self._expiry_ms
 
-    def lost_for_ms(self, now_ms: int) -> int:
-        """Milliseconds since the lease was lost, or first asked for in vain; 0 while it is held."""
-        since_ms = self._wanted_ms if self._expiry_ms is None else self._expiry_ms
-        return 0 if since_ms is None else max(0, now_ms - since_ms)
-
     def drop(self) -> None:
         """Drop the lease and all requests: this boot was ended."""
         self._sent_ms.clear()
         self._pending.clear()
         self._expiry_ms = None
-        self._wanted_ms = None
+
+
+class LeaseWatch:
+    """How long the lease has been away while this process ran.
+
+    A process that stood still (SIGSTOP, a machine that is asleep or overloaded) could not ask for
+    the lease meanwhile. That time says nothing about the cluster, so a look counts the time since
+    the look before as at most `LOOK_MAX_MS`.
+    """
+
+    def __init__(self) -> None:
+        self._looked_ms: int | None = None
+        self._lost_ms = 0
+
+    def look(self, now_ms: int, *, is_held: bool) -> int:
+        """Return for how many milliseconds the lease has been away; 0 while it is held.
+
+        Args:
+            now_ms: Monotonic milliseconds; call it every few hundred.
+            is_held: Whether the lease is held now.
+        """
+        passed_ms = 0 if self._looked_ms is None else now_ms - self._looked_ms
+        self._looked_ms = now_ms
+        self._lost_ms = 0 if is_held else self._lost_ms + min(passed_ms, LOOK_MAX_MS)
+        return self._lost_ms
 
 
 class _LeaseHolder(NamedTuple):

@@ -47,8 +47,8 @@ HINT_S = 1.0
 REFUSALS_MAX = 1024
 """Refusals remembered so as to be logged once."""
 
-PayloadHandler = Callable[[str, str, bytes], None]
-"""Takes (node, boot, payload)."""
+PayloadHandler = Callable[[str, str, bytes | memoryview], None]
+"""Takes (node, boot, payload), and copies what it keeps of the payload."""
 
 EnquiryHandler = Callable[[str, str, list[str]], Awaitable[Reason | None]]
 """Takes (node, address); what keeps that node from joining here."""
@@ -281,20 +281,20 @@ class Links:
 
     # Sending and receiving
 
-    def send(self, node: str, stream: int, payload_type: int, payload: bytes) -> bool:
+    def send(self, node: str, stream: int, payload_type: int, *payload: bytes) -> bool:
         """Send a payload with the others of this loop tick.
 
         Args:
             node: To whom.
             stream: CONTROL or DATA.
             payload_type: Which of its handlers takes it (`broker.cluster.payload_types`).
-            payload: At most PAYLOAD_BYTES_MAX; over 1 MiB it travels in parts.
+            payload: Its pieces, together at most PAYLOAD_BYTES_MAX; over 1 MiB it travels in parts.
 
         Returns:
             False when it was dropped, because the stream is down or broke now.
         """
         outbound = self._outbound.get((node, stream))
-        if outbound is None or not outbound.send(payload_type, payload):
+        if outbound is None or not outbound.send(payload_type, *payload):
             return False
         self._unflushed[outbound] = None
         return True
@@ -411,7 +411,7 @@ class Links:
         event = LinkEvent(stream.node, stream.boot, stream.stream, outgoing=False, is_up=False)
         self._emit(event)
 
-    def received(self, stream: Inbound, items: list[tuple[int, bytes]]) -> None:
+    def received(self, stream: Inbound, items: list[tuple[int, bytes | memoryview]]) -> None:
         """Payloads came. Those of a stream that was replaced or ended are dropped."""
         if self._inbound.get((stream.node, stream.stream)) is not stream:
             return

@@ -48,11 +48,14 @@ from broker.ports import Clock, Journal
 from raft.core.node import Rng
 from raft.errors import LogCorrupt, RaftError
 from raft.host import RaftHost
+from raft.ports import LogFiles
 
 log = logging.getLogger(__name__)
 
 FORGET_METHOD = "membership.forget"
 ASK_TIMEOUT_S = 6.0
+FORGET_TIMEOUT_S = 30.0
+FORGET_CALL_S = 3.0  # then the next node is asked
 """A little longer than a proposal may take."""
 
 HAND_OVER_S = 2.0
@@ -107,6 +110,7 @@ class ClusterMembership:
         rng: Draws ids; election timeouts too.
         draw_id: Draws 16 hex characters that were never drawn before.
         on_group_failed: See `RaftHost`.
+        files: See `RaftHost`.
 
     Attributes:
         forgotten_by: A node of this cluster that does not know this one; "" if there is none.
@@ -121,6 +125,7 @@ class ClusterMembership:
         draw_id: Callable[[], str],
         *,
         on_group_failed: Callable[[int, BaseException], None] | None = None,
+        files: LogFiles | None = None,
     ) -> None:
         self.settings = settings
         self.file = IdentityFile(settings.folder, settings.node)
@@ -144,6 +149,7 @@ class ClusterMembership:
             rng,
             on_group_failed=on_group_failed,
             tick_delay_s=aligned_delay_s,
+            files=files,
         )
         self.peers = Peers(self.links, clock, lambda: self.metadata.applied_index)
         self.metadata = MetadataGroup(
@@ -386,8 +392,8 @@ class ClusterMembership:
             self.metadata.open(self._tasks, (self.node,) if is_founding else None)
         except LogCorrupt:
             log.exception("metadata.damaged")
+            await self._joining.join_again()  # before that nobody is known to have what is here
             self.host.close_group(GROUP, erase=True)
-            await self._joining.join_again()
             self.metadata.open(self._tasks, None)
 
     async def _found(self) -> None:
@@ -599,7 +605,7 @@ class ClusterMembership:
         text = "no other node of the cluster answers; start one, or wipe this node's data folder"
         self._strangers_to.clear()
         try:
-            async with asyncio.timeout(ASK_TIMEOUT_S):
+            async with asyncio.timeout(FORGET_TIMEOUT_S):
                 while True:
                     if node == self.node and self._strangers_to:
                         return True  # done, and the answer was lost with the link
@@ -607,7 +613,7 @@ class ClusterMembership:
                     for peer in filter(self.links.is_up, self.links.peers):
                         try:
                             reply = await self.links.call(
-                                peer, FORGET_METHOD, node.encode(), ASK_TIMEOUT_S
+                                peer, FORGET_METHOD, node.encode(), FORGET_CALL_S
                             )
                         except CallFailed as why:
                             text = str(why)

@@ -132,10 +132,6 @@ class MetadataGroup:
         """True if this node may route, confirm and deliver now. Ask before each batch (P4)."""
         return self.lease.is_held(self._clock.monotonic_ms())
 
-    def lease_lost_for_ms(self) -> int:
-        """Milliseconds since the lease was lost, or first asked for in vain; 0 while it is held."""
-        return self.lease.lost_for_ms(self._clock.monotonic_ms())
-
     def on_applied(self, listener: Callable[[Changes], None]) -> None:
         """Call back with the changes of each applied command or snapshot; it must not raise."""
         self._listeners.append(listener)
@@ -442,7 +438,7 @@ class MetadataGroup:
             self._links.send(leader, CONTROL, payload_types.APPLIED, payload)
         self._answer_applied()
 
-    def _received_applied(self, node: str, boot: str, payload: bytes) -> None:
+    def _received_applied(self, node: str, boot: str, payload: bytes | memoryview) -> None:
         self.reported(node, boot, payload_types.decode_applied(payload).index)
 
     def reported(self, node: str, boot: str, index: int) -> None:
@@ -477,7 +473,7 @@ class MetadataGroup:
             payload = payload_types.encode(payload_types.LeaseRequest(number))
             self._links.send(leader, CONTROL, payload_types.LEASE_REQUEST, payload)
 
-    def _received_lease_request(self, node: str, boot: str, payload: bytes) -> None:
+    def _received_lease_request(self, node: str, boot: str, payload: bytes | memoryview) -> None:
         self._lease_asked(node, boot, payload_types.decode_lease_request(payload).number)
 
     def _lease_asked(self, node: str, boot: str, number: int) -> None:
@@ -515,7 +511,7 @@ class MetadataGroup:
         payload = payload_types.encode(payload_types.LeaseGrant(number, self.applied_index))
         self._links.send(node, CONTROL, payload_types.LEASE_GRANT, payload)
 
-    def _received_lease_grant(self, _node: str, _boot: str, payload: bytes) -> None:
+    def _received_lease_grant(self, _node: str, _boot: str, payload: bytes | memoryview) -> None:
         grant = payload_types.decode_lease_grant(payload)
         if self._lives.is_set():
             self.lease.granted(grant.number, grant.index)

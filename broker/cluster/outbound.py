@@ -138,8 +138,8 @@ class Outbound:
         self._taken = (0, 0.0)  # bytes of the call that were taken, and the loop time of the last
         self._watchdog: asyncio.TimerHandle | None = None
 
-    def send(self, payload_type: int, payload: bytes) -> bool:
-        """Queue a payload; it leaves at the end of this turn of the loop, or with `flush`.
+    def send(self, payload_type: int, *payload: bytes) -> bool:
+        """Queue a payload, in pieces; it leaves at the end of this turn, or with `flush`.
 
         Returns:
             False when it was dropped: the stream is down, or full and therefore broken now, or
@@ -148,9 +148,9 @@ class Outbound:
         if not self.is_up:
             self.dropped += 1
             return False
-        if not self._queue.put(payload_type, payload):
+        if not self._queue.put(payload_type, *payload):
             self.dropped += 1
-            self._refused(payload_type, len(payload))
+            self._refused(payload_type, sum(map(len, payload)))
             return False
         if self._queue.size_bytes > CLOGGED_BYTES:
             self.is_clogged = True
@@ -184,7 +184,7 @@ class Outbound:
         call, queue = self._call, self._queue
         while queue and call is not None and not call.is_full:
             batch = queue.take()
-            call.write(encode_batch(batch))
+            call.write(*encode_batch(batch))
             self.sent_batches += 1
             self.sent_payloads += len(batch.types)
         if self.is_clogged and queue.size_bytes <= DRAINED_BYTES:
@@ -279,7 +279,7 @@ class Outbound:
 
     # What the call tells
 
-    def call_received(self, message: bytes) -> None:
+    def call_received(self, message: bytes | memoryview) -> None:
         """The peer speaks after its verdict, which no node does: break the stream."""
         log.warning("link.malformed", extra={"node": self.node, "bytes": len(message)})
         self.reset()

@@ -160,7 +160,7 @@ class Peers:
             detector.node, CONTROL, payload_types.HEARTBEAT, payload_types.encode(beat)
         )
 
-    def _heard(self, node: str, boot: str, payload: bytes) -> None:
+    def _heard(self, node: str, boot: str, payload: bytes | memoryview) -> None:
         beat = payload_types.decode_heartbeat(payload)
         now_ms = self._clock.monotonic_ms()
         detector = self._detectors.get(node)

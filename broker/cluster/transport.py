@@ -17,13 +17,13 @@ class LinkTransport:
     def __init__(self, links: Links) -> None:
         self._links = links
 
-    def send_control(self, node: str, payload: bytes) -> None:
+    def send_control(self, node: str, *payload: bytes) -> None:
         """Votes, heartbeats, answers. Dropped if the link is down."""
-        self._links.send(node, CONTROL, payload_types.RAFT, payload)
+        self._links.send(node, CONTROL, payload_types.RAFT, *payload)
 
-    def send_data(self, node: str, payload: bytes) -> None:
+    def send_data(self, node: str, *payload: bytes) -> None:
         """Appends and snapshot chunks. Dropped if the link is down."""
-        self._links.send(node, DATA, payload_types.RAFT, payload)
+        self._links.send(node, DATA, payload_types.RAFT, *payload)
 
     def flush(self) -> None:
         """Let what was sent so far leave now, with what others have sent."""

@@ -260,6 +260,12 @@ _GROUPED: Final[tuple[tuple[str, str, Callable[[Any], Any], tuple[str, ...]], ..
     ),
     ("proxy_protocol.trusted_proxies", "proxy_trusted", list, ("proxy_protocol.trusted_proxies.",)),
     (
+        "management.browse.masked",
+        "management_browse_masked",
+        list,
+        ("management.browse.masked.",),
+    ),
+    (
         "management.cors.allow_origins",
         "management_cors_origins",
         list,

@@ -97,7 +97,9 @@ SIMPLE: dict[str, tuple[str, Callable[[str], Any]]] = {
     "node.name": ("node_name", full_node_name),
     "data_dir": ("data_dir", str),
     "pid_file": ("pid_file", str),
+    "management.tcp.max_connections": ("management_connections_max", readers.limit),
     "management.path_prefix": ("management_path_prefix", readers.path_prefix),
+    "management.login_session_timeout": ("management_session_timeout_min", readers.positive),
     "management.http.max_body_size": ("management_max_body_bytes", readers.natural),
     "management.restrictions.operator_policy_changes.disabled": (
         "management_denies_operator_policies",
@@ -525,6 +527,7 @@ class _Reader:
             self.values["management_cors_origins"] = tuple(
                 self.take(key, readers.origin) for key in keys
             )
+        self.values["management_browse_masked"] = self._listed("management.browse.masked.", str)
         self.values["management_headers"] = tuple(
             (header, self.take(key, readers.header_value))
             for key, header in HEADERS.items()

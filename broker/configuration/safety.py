@@ -16,7 +16,6 @@ from typing import NamedTuple
 _OFF = frozenset(("false", "off", "no"))
 _ON = frozenset(("true", "on", "yes"))
 _NONE = frozenset(("none",))
-_INFINITY = frozenset(("infinity",))
 _INTERNAL = frozenset(("internal", "rabbit_auth_backend_internal"))
 _LOCAL_FILES = frozenset(
     (
@@ -50,10 +49,6 @@ _DEFINITIONS = (
 _UNVERIFIED = "the server's certificate is always checked; write definitions.tls.cacertfile"
 _TOKENS = "logins with tokens are not supported; remove it, and use names and passwords"
 _BASIC = "nobody could log in, for there are no tokens; write management.tcp.port = none instead"
-_HTTP_CONNECTIONS = (
-    "connections to the HTTP API have a share of the file descriptors (`doors` in /api/nodes), and"
-    " idle ones give way; remove it"
-)
 
 
 class Verdict(Enum):
@@ -119,7 +114,6 @@ _PROMISES: tuple[tuple[str, frozenset[str], str], ...] = (
     ("management.disable_basic_auth", _OFF, _BASIC),
     ("management.oauth_enabled", _OFF, _TOKENS),
     ("management.enable_uaa", _OFF, _TOKENS),
-    ("management.tcp.max_connections", _INFINITY, _HTTP_CONNECTIONS),
     (
         "distribution.listener.interface",
         _NOTHING,

@@ -7,7 +7,7 @@ one pass. Fields are only ever appended, with defaults. A node's commands for a 
 
 The bytes of a Raft entry of a quorum queue:
 
-    [version, now_ms, [batch | end-boot | set-rules | drop-dead-lettered, ...]]
+    [version, now_ms, [batch | end-boot | set-rules | drop-dead-lettered | moved, ...]]
     batch  = [20, session, lowest, first, [command, ...]]
     command = [tag, field, ...]
 """
@@ -139,13 +139,25 @@ class Drop(msgspec.Struct, array_like=True, tag=13, frozen=True, gc=False):
     numbers: list[int]
 
 
+class EnqueueUnit(Enqueue, tag=14, frozen=True, gc=False):
+    """A part of a unit of a stream: what a publisher sends under one id in one transaction.
+
+    The parts follow each other in one session. All messages of a unit are stored, or none.
+
+    Attributes:
+        is_last: The unit ends with this part.
+    """
+
+    is_last: bool = True
+
+
 ChannelCommand = (
     Cancel | Settle | Requeue | Discard | Release | SetActive | SetPrefetch | Get | Purge | Drop
 )
 """What a channel asks of a queue by `QueueHandle.submit`: the value that its session makes reaches
 the queue's machine, or the batch that carries it there, as it is."""
 
-SessionCommand = Enqueue | Checkout | ChannelCommand | Skip
+SessionCommand = Enqueue | EnqueueUnit | Checkout | ChannelCommand | Skip
 
 
 class CommandBatch(msgspec.Struct, array_like=True, tag=20, frozen=True):
@@ -184,7 +196,19 @@ class DropDeadLettered(msgspec.Struct, array_like=True, tag=23, frozen=True, gc=
     numbers: list[int]
 
 
-QueueCommand = CommandBatch | EndBoot | SetRules | DropDeadLettered
+class Moved(msgspec.Struct, array_like=True, tag=24, frozen=True, gc=False):
+    """Messages of the queue once more, so that the log can go where they were before.
+
+    Attributes:
+        numbers: Ascending. Those that have ended meanwhile are ignored.
+        messages: As many, as they were published.
+    """
+
+    numbers: list[int]
+    messages: list[Message]
+
+
+QueueCommand = CommandBatch | EndBoot | SetRules | DropDeadLettered | Moved
 
 
 class QueueEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -251,7 +275,7 @@ def encode_commands(batch: CommandBatch) -> bytes:
     return _encoder.encode(batch)
 
 
-def decode_commands(data: bytes) -> CommandBatch:
+def decode_commands(data: bytes | memoryview) -> CommandBatch:
     """Read what `encode_commands` wrote.
 
     Raises:
@@ -349,9 +373,27 @@ def numbers_of(kind: type[SessionCommand], batch: CommandBatch) -> set[int]:
     return found
 
 
+def messages_in(entry: QueueEntry) -> list[Message]:
+    """Return all messages that an entry brings, in order: a position names one of them."""
+    found: list[Message] = []
+    for command in entry.commands:
+        if isinstance(command, CommandBatch):
+            for each in command.commands:
+                if isinstance(each, Enqueue):
+                    found += each.messages
+        elif isinstance(command, Moved):
+            found += command.messages
+    return found
+
+
+def message_count(commands: list[SessionCommand]) -> int:
+    """Return how many messages some commands bring."""
+    return sum([len(each.messages) for each in commands if isinstance(each, Enqueue)])
+
+
 def width(command: SessionCommand) -> int:
     """Return how many sequence numbers a command takes."""
-    if type(command) is Enqueue:
+    if isinstance(command, Enqueue):
         return len(command.messages)
     if type(command) is Skip:
         return command.count

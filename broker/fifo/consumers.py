@@ -469,15 +469,14 @@ def _hand_out(
     else:
         due += items
     mode = recorder.mode
-    if items[0].delivery_count or not messages.config.is_in_order:
+    if items[0].delivery_count or not messages.is_in_order:
         counts.redeliver += sum([each.delivery_count > 0 for each in items])
-    if consumer.no_ack:
-        counts.deliver_no_ack += len(items)
-    else:
-        counts.deliver += len(items)
     if not consumer.no_ack:
+        counts.deliver += len(items)
         messages.checked_out.add(consumer.held, items, size_bytes)
         if mode == "all":
             recorder.taken(items)
-    elif mode != "none":
+        return
+    counts.deliver_no_ack += len(items)
+    if mode != "none":
         recorder.ended(Settled, items)

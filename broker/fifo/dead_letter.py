@@ -27,6 +27,7 @@ Source: rabbit_dead_letter.erl, mc.erl (record_death, is_cycle_v2), mc_amqpl.erl
 from __future__ import annotations
 
 import struct
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, cast
 
@@ -89,6 +90,15 @@ class AtLeastOnceDeadLetters:
         self.size_bytes -= body_bytes(items)
         return items
 
+    def replace(self, items: list[Delivery]) -> None:
+        """Put other forms of messages that are held in their places."""
+        for item in items:
+            self._items[item.number] = self._items[item.number][0], item
+
+    def find(self, numbers: Collection[int]) -> list[Delivery]:
+        """Return those of some messages that are held."""
+        return [self._items[number][1] for number in numbers if number in self._items]
+
     def numbers(self) -> list[int]:
         """The numbers of all held messages, in order of death."""
         return list(self._items)
@@ -143,7 +153,7 @@ def dead_message(
     if any(mark in table for mark in _MARKS):
         headers = fields.decode_table(table)[0]
         copies = _texts(headers.get(_CC))
-        new = _told(_deaths_in(headers), copies, message, reason, queue, time_s)
+        new = _told(deaths_in(headers), copies, message, reason, queue, time_s)
         gone = {*new} if routing_key is None else {*new, _CC}
         table = _table_of(_entries_without(table, gone), new)
     else:
@@ -167,7 +177,7 @@ def deaths_of(message: Message) -> list[tuple[str, str]]:
     table = raw_headers(message)
     if b"x-death" not in table:
         return []
-    deaths = _deaths_in(fields.decode_table(table)[0])
+    deaths = deaths_in(fields.decode_table(table)[0])
     return [(cast("str", death["queue"]), cast("str", death["reason"])) for death in deaths]
 
 
@@ -290,8 +300,12 @@ def _with_death(deaths: list[Death], new: Death) -> list[Death]:
     return [latest or new, *others[: DEATHS_MAX - 1]]
 
 
-def _deaths_in(headers: dict[str, object]) -> list[Death]:
-    """The valid entries of x-death, the latest first."""
+def deaths_in(headers: Mapping[str, object]) -> list[Death]:
+    """Return the valid entries of x-death, the latest first.
+
+    Args:
+        headers: Of a message; whoever wrote them.
+    """
     found = headers.get(_DEATHS)
     if not isinstance(found, list):
         return []

@@ -82,7 +82,8 @@ class Effects:
         session_lost: Sessions the queue does not know (P10).
         out_of_sequence: Batches that were not applied for a gap before them.
         dead: Messages that died, in order; empty unless the rules ask for them.
-        died: How many messages died, by reason, whether the rules ask for them or not.
+        died: How many messages died, by reason, whether the rules ask for them or not; None if
+            none did: most batches bring no death, and a dict for each would be paid for nothing.
         lost_consumers: (channel_id, tag) of consumers the queue itself ended.
         ledger: What happened, by message number, as far as the queue keeps a ledger.
         unpaged: `Removed`, `Settled` and `Cleared` of messages that no ledger names and whose
@@ -105,7 +106,7 @@ class Effects:
     def __init__(self) -> None:
         self.deliveries: dict[tuple[str, str], list[Delivery]] = {}
         self.dead: list[Dead] = []
-        self.died: dict[str, int] = {}
+        self.died: dict[str, int] | None = None
         self.replies: list[Reply] = []
         self.verdicts: list[Verdict] = []
         self.session_lost: list[str] = []
@@ -123,6 +124,17 @@ class Effects:
                 verdicts[-1] = Verdict(session, before.first, last, ok)
                 return
         verdicts.append(Verdict(session, first, last, ok))
+
+    def add_died(self, reason: str, count: int) -> None:
+        """Count messages that died.
+
+        Args:
+            reason: Why.
+            count: How many.
+        """
+        if self.died is None:
+            self.died = {}
+        self.died[reason] = self.died.get(reason, 0) + count
 
     def __bool__(self) -> bool:
         return bool(

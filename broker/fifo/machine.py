@@ -37,6 +37,7 @@ import msgspec
 from broker.errors import Refusal
 from broker.fifo import ledger, limits, snapshot
 from broker.fifo.checked_out import GET_TAG
+from broker.fifo.checkpoints import checkpoint
 from broker.fifo.commands import (
     Cancel,
     ChannelCommand,
@@ -44,6 +45,7 @@ from broker.fifo.commands import (
     CommandBatch,
     Discard,
     Drop,
+    DropDeadLettered,
     EndBoot,
     Enqueue,
     Get,
@@ -58,6 +60,7 @@ from broker.fifo.commands import (
     Settle,
     Skip,
     decode_entry,
+    message_count,
     owner_of,
 )
 from broker.fifo.config import LedgerMode, QueueConfig
@@ -66,6 +69,7 @@ from broker.fifo.effects import NO_ORIGIN, Effects, Reply
 from broker.fifo.fresh import NOTHING_FRESH, Fresh
 from broker.fifo.join_state import JoinState, join_state_of
 from broker.fifo.limits import Rules
+from broker.fifo.logged.positions import Span, joined
 from broker.fifo.message_state import MessageState
 from broker.fifo.paging import Paging
 from broker.fifo.ready.paged import Paged
@@ -84,6 +88,7 @@ class QueueMachine:
 
     Args:
         config: How this queue behaves.
+        window_bytes: Memory for bodies, if they are in the queue's log (`logged`).
 
     Attributes:
         config: As given; `ledger` may change (`set_ledger`).
@@ -107,9 +112,9 @@ class QueueMachine:
         "sessions",
     )
 
-    def __init__(self, config: QueueConfig) -> None:
+    def __init__(self, config: QueueConfig, window_bytes: int | None = None) -> None:
         self.config = config
-        self.messages = MessageState(config)
+        self.messages = MessageState(config, window_bytes)
         self.recorder = self.messages.recorder
         self.is_pump_due = False
         self.capacity = Capacity()
@@ -184,8 +189,15 @@ class QueueMachine:
 
     # Numbered commands.
 
-    def apply_entry(self, entry: QueueEntry) -> None:
-        """Apply a Raft entry's commands in order, then serve the consumers once."""
+    def apply_entry(self, entry: QueueEntry, index: int = 0) -> None:
+        """Apply a Raft entry's commands in order, then serve the consumers once.
+
+        Args:
+            entry: The commands.
+            index: The proposal's first entry in the log, where that has the bodies.
+        """
+        messages = self.messages
+        messages.begin_entry(index)
         self.set_time(entry.now_ms)
         for command in entry.commands:
             if isinstance(command, CommandBatch):
@@ -194,8 +206,10 @@ class QueueMachine:
                 self.end_boot(command.node, command.boot)
             elif isinstance(command, SetRules):
                 self.set_rules(command.rules)
-            else:
+            elif isinstance(command, DropDeadLettered):
                 self.drop_dead_lettered(command.numbers)
+            else:
+                messages.move(command.numbers)
         self.is_pump_due = self.pump()
 
     def apply_encoded(self, data: bytes) -> None:
@@ -240,12 +254,16 @@ class QueueMachine:
         self.sessions.mark_durable(position, self.recorder.effects)
 
     def _apply_batch(self, batch: CommandBatch) -> None:
-        recorder = self.recorder
+        recorder, arrivals = self.recorder, self.messages.arrivals
+        if arrivals is not None:
+            arrivals.begin(message_count(batch.commands))
         is_new = recorder.mode == "all" and not self.sessions.knows(batch.session)
         admitted = self.sessions.admit(batch, recorder.effects)
         if admitted is None:
             return
         number, commands, skipped, again = admitted
+        if arrivals is not None and commands is not batch.commands:
+            arrivals.only_last(message_count(commands))
         if is_new:
             recorder.note(ledger.Opened(batch.session))
         if skipped is not None:
@@ -309,6 +327,7 @@ class QueueMachine:
             number_here = self.messages.next_number
             lowest = self.sessions.note_enqueued(session, number, last, number_here)
             origin = (session, number, lowest)
+        self.messages.note_arrival(len(messages), is_admitted=True)
         self.messages.append(messages, origin, redelivered=redelivered)
         if recorder.position > before:
             self.sessions.owe(session, number, last, recorder.position)
@@ -319,6 +338,7 @@ class QueueMachine:
     def _turn_away(self, session: str, number: int, messages: list[Message]) -> int:
         """Reject publishes that exceed the limits: their publisher gets a nack."""
         last = number + len(messages) - 1
+        self.messages.note_arrival(len(messages), is_admitted=False)
         self.messages.refuse(messages)
         self.sessions.reject(session, number, last)
         if self.recorder.mode == "all":
@@ -329,6 +349,7 @@ class QueueMachine:
     def _pass_over(self, session: str, number: int, count: int) -> int:
         """Drop doubles; their publisher is told ok when the first of them is as safe as it gets."""
         last = number + count - 1
+        self.messages.note_arrival(count, is_admitted=False)
         self._record_skipped(session, number, last)
         if self.position > self.sessions.safe_position:
             self.sessions.owe(session, number, last, self.position)
@@ -574,16 +595,14 @@ class QueueMachine:
             True where it stopped at `burst_max`, `consumers.BURST_BYTES` or
             `message_state.SHORTEN_MAX` with more to do: call it again soon.
         """
-        has_more = self._hand_out()
+        has_more = self.consumers.serve(self.messages) or self._tidy()
         can_take = self.consumers.next_ring() is not None or not self.messages.ready
         if can_take is not self.capacity.is_able:
             self.capacity.turn(self.messages.now_ms)
         return has_more
 
-    def _hand_out(self) -> bool:
+    def _tidy(self) -> bool:
         messages, consumers = self.messages, self.consumers
-        if consumers.serve(messages):
-            return True
         while messages.ready.is_paged and messages.ready and consumers.next_ring() is not None:
             if not (messages.is_timed and messages.expire(messages.now_ms - 1)):
                 return False  # the head is to be read, and then consumers have their turn
@@ -624,6 +643,11 @@ class QueueMachine:
     def ready_count(self) -> int:
         """How many messages are ready; the dead that are held count as that."""
         return self.messages.ready_count
+
+    @property
+    def is_idle(self) -> bool:
+        """True without messages, the held and the dead included, and without consumers."""
+        return self.messages.is_empty and not self.consumers.count
 
     @property
     def consumer_count(self) -> int:
@@ -726,8 +750,15 @@ class QueueMachine:
         self.messages.next_number = next_number
         self.sessions.is_whole = next_number <= 1  # a session of an earlier life is unknown now
 
+    def live(self) -> list[Span]:
+        """Return all messages whose bodies may be asked for: those got, too, for repetitions."""
+        got = [(number, number) for number in self.sessions.got()]
+        return joined([*self.messages.live(), *got]) if got else self.messages.live()
+
     def snapshot(self) -> list[bytes]:
-        """Return the whole state in parts of at most 1 MiB; effects not taken are no part of it."""
+        """Return the state in parts of at most 1 MiB, without what is in a log or in effects."""
+        if self.messages.positions is not None:
+            return list(checkpoint.encode(self.messages, self.consumers, self.sessions))
         state = snapshot.state_of(self.messages, self.consumers, self.sessions)
         return snapshot.encode_state(state)
 
@@ -737,9 +768,14 @@ class QueueMachine:
         Raises:
             snapshot.SnapshotError: The parts are damaged or of an unknown version.
         """
-        state = snapshot.decode_state(parts)
-        self._clear()
-        snapshot.load_state(state, self.messages, self.consumers, self.sessions)
+        if self.messages.positions is None:
+            state = snapshot.decode_state(parts)
+            self._clear()
+            snapshot.load_state(state, self.messages, self.consumers, self.sessions)
+        else:
+            found = checkpoint.decode(parts)
+            self._clear()
+            checkpoint.load(found, self.messages, self.consumers, self.sessions)
         self.recorder.effects = Effects()
 
     # For the shell of a mirrored queue.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import nsmallest
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter, itemgetter
 from typing import Final
 
@@ -31,9 +31,14 @@ from broker.fifo.dedup import Dedup
 from broker.fifo.effects import NO_ORIGIN, Dead, Origin, Recorder
 from broker.fifo.fresh import Fresh, fresh_among
 from broker.fifo.limits import Limits, Reason, Rules
+from broker.fifo.logged.blocks import bare
+from broker.fifo.logged.held import LoggedCheckedOut
+from broker.fifo.logged.positions import Arrivals, Positions, Span, joined
+from broker.fifo.logged.ready import LoggedFifo
 from broker.fifo.ready.due import DueQueue
 from broker.fifo.ready.fifo import PagedFifo
 from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.places import Place, Placed
 from broker.fifo.ready.priority import PriorityQueue
 from broker.fifo.ready.queue import Facts, ReadyQueue, body_bytes
 from broker.message import Delivery, Message
@@ -73,6 +78,8 @@ class MessageState:
 
     Args:
         config: How this queue behaves; only the recorder uses its ledger mode.
+        window_bytes: Memory for bodies of a queue whose bodies are in its log (`logged`); None:
+            they are not.
 
     Attributes:
         config: As given.
@@ -85,24 +92,33 @@ class MessageState:
         next_number: Number of the next message.
         now_ms: The latest time that was set, in milliseconds since the epoch.
         is_timed: A message that expires may be here.
+        is_in_order: As of the config.
+        positions: Where the bodies are; None where they are here.
+        arrivals: Where those are that the present entry brings; None without positions.
     """
 
     __slots__ = (
+        "_window_bytes",
+        "arrivals",
         "checked_out",
         "config",
         "counts",
         "dead_letters",
         "dedup",
+        "is_in_order",
         "is_timed",
         "limits",
         "next_number",
         "now_ms",
+        "positions",
         "ready",
         "recorder",
     )
 
-    def __init__(self, config: QueueConfig) -> None:
+    def __init__(self, config: QueueConfig, window_bytes: int | None = None) -> None:
         self.config = config
+        self.is_in_order = config.is_in_order
+        self._window_bytes = window_bytes
         self.recorder = Recorder(config.ledger)
         self.limits = Limits(config.rules, order=config.order, has_dedup=bool(config.dedup_size))
         self.now_ms = 0
@@ -112,8 +128,18 @@ class MessageState:
     def clear(self) -> None:
         """Begin again without messages; time, rules, effects and the ledger's position stay."""
         config = self.config
-        self.ready = ready_queue(config)
-        self.checked_out = CheckedOut()
+        self.positions: Positions | None = None
+        self.arrivals: Arrivals | None = None
+        self.ready: ReadyQueue
+        if self._window_bytes is None:
+            self.ready = ready_queue(config)
+            self.checked_out = CheckedOut()
+        else:
+            assert config.order == "fifo", "other orders need more than numbers"
+            assert config.requeue != "original", "returned messages are not sorted"
+            positions = self.positions = Positions()
+            self.ready = LoggedFifo(positions, self._window_bytes)
+            self.checked_out = LoggedCheckedOut(positions)
         self.dead_letters = AtLeastOnceDeadLetters()
         self.dedup = Dedup(config.dedup_size, config.dedup_ttl_ms) if config.dedup_size else None
         self.recorder.is_spilled = False
@@ -188,7 +214,7 @@ class MessageState:
         if rules.is_dead_lettered and rules.overflow == "reject-publish-dlx":
             items = [Delivery(0, 0, message) for message in messages]
             effects = self.recorder.effects
-            effects.died["maxlen"] = effects.died.get("maxlen", 0) + len(items)
+            effects.add_died("maxlen", len(items))
             effects.dead.append(Dead("maxlen", items, False))
 
     def give_back(self, items: list[Delivery], *, to_tail: bool) -> None:
@@ -237,12 +263,13 @@ class MessageState:
 
     def expire(self, now_ms: int) -> bool:
         """Remove expired messages from the head, as far as known; True if there were any."""
-        items = self.ready.take_expired(now_ms)
-        if items:
+        is_any = False
+        while items := self.ready.take_expired(now_ms):  # of a logged queue not all at once
+            is_any = True
             self.die("delayed" if self.config.order == "due" else "expired", items)
         if not self.ready and not self.checked_out.count:
             self.is_timed = False
-        return bool(items)
+        return is_any
 
     def is_too_long(self) -> bool:
         """Tell whether more is ready than the limits allow."""
@@ -279,10 +306,13 @@ class MessageState:
     def die(self, reason: Reason, items: list[Delivery]) -> None:
         """End messages that were taken out of the queue; report them if they are dead-lettered."""
         rules, effects = self.limits.rules, self.recorder.effects
-        effects.died[reason] = effects.died.get(reason, 0) + len(items)
+        effects.add_died(reason, len(items))
         if rules.is_dead_lettered:
             effects.dead.append(Dead(reason, items, rules.is_held))
             if rules.is_held:
+                positions = self.positions
+                if positions is not None:
+                    items = [bare(item, positions) for item in items]
                 self.dead_letters.add(reason, items)
                 return
         self.recorder.ended(ledger.Removed, items)
@@ -338,6 +368,53 @@ class MessageState:
         """Put all held dead messages into the effects again, as a new leader does."""
         self.recorder.effects.dead += self.dead_letters.records()
 
+    # Where bodies are.
+
+    def note_arrival(self, count: int, *, is_admitted: bool) -> None:
+        """Note where the next messages of the entry are; those admitted are appended next."""
+        arrivals, positions = self.arrivals, self.positions
+        if arrivals is not None and positions is not None:
+            if is_admitted:
+                positions.add(self.next_number, count, arrivals.index, arrivals.ordinal)
+            arrivals.ordinal += count
+
+    def begin_entry(self, index: int) -> None:
+        """Note that an entry is being applied; where messages are in the log, if they are there."""
+        if self.positions is not None:
+            self.arrivals = Arrivals(index)
+
+    def move(self, numbers: list[int]) -> None:
+        """Note that the entry has brought messages of the queue once more."""
+        positions, ready, arrivals = self.positions, self.ready, self.arrivals
+        if positions is not None and arrivals is not None:
+            held, dead, moved = self.checked_out, self.dead_letters, set(numbers)
+            assert isinstance(ready, LoggedFifo)
+            assert isinstance(held, LoggedCheckedOut)
+            arrivals.begin(len(numbers))
+            positions.move(numbers, arrivals.index, arrivals.ordinal)
+            ready.come_into_log(moved)
+            held.come_into_log(moved)
+            dead.replace([bare(item, positions) for item in dead.find(moved)])
+
+    def unlogged(self) -> Iterator[Delivery]:
+        """Yield the messages of a logged queue whose bodies are only here, in any order."""
+        ready, positions = self.ready, self.positions
+        assert isinstance(ready, LoggedFifo)
+        assert positions is not None
+        yield from ready.only_here()
+        held = chain.from_iterable(held.values() for _, _, held in self.checked_out)
+        for item in chain(ready.along_whole(), self.dead_letters.items(), held):
+            if item.message.content and not positions.has(item.number):
+                yield item
+
+    def live(self) -> list[Span]:
+        """Return the numbers of all messages here as spans, ascending; of a logged queue."""
+        ready, held = self.ready, self.checked_out
+        assert isinstance(ready, LoggedFifo)
+        assert isinstance(held, LoggedCheckedOut)
+        dead = [(number, number) for number in self.dead_letters.numbers()]
+        return joined([*ready.spans(), *held.spans(), *dead])
+
     # Contents.
 
     @property
@@ -345,12 +422,24 @@ class MessageState:
         """How many messages are ready; held dead ones are counted in."""
         return len(self.ready) + self.dead_letters.count
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no message is here, in whatever state."""
+        return not (len(self.ready) or self.checked_out.count or self.dead_letters.count)
+
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return up to `count` ready messages in their order, `first` of them skipped.
 
         Those on disk are stubs, or `ready.ram.unread`.
         """
         return self.ready.peek(first, count)
+
+    def walk(self, after: Place, count: int) -> list[Placed]:
+        """Return up to `count` ready messages behind a place, in their order, with their places.
+
+        Those on disk are as of `peek`.
+        """
+        return self.ready.walk(after, count)
 
     def contents(self) -> list[Delivery]:
         """All messages here by number, the dead too; stubs and `ready.ram.unread` among them."""

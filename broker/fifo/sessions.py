@@ -46,6 +46,8 @@ from broker.fifo.commands import (
     width,
 )
 from broker.fifo.effects import Effects, OutOfSequence, Reply, pack_value, unpack_value
+from broker.message import Delivery
+from broker.ports import GetResult
 
 REPLIES_MAX: Final = 1_000
 """Reply values remembered for a session: one for each command that a batch may hold."""
@@ -262,6 +264,12 @@ class SessionTable:
         """Note a verdict that is due once the ledger is safe up to a position."""
         self._named(name).owed.append((first, last, position))
 
+    def withdraw(self, name: str, first: int) -> None:
+        """Owe nothing any more from a number on: what was owed there is decided otherwise."""
+        owed = self._named(name).owed
+        while owed and owed[-1][0] >= first:
+            owed.pop()
+
     def reject(self, name: str, first: int, last: int) -> None:
         """Note that these numbers were refused, for duplicates of them."""
         self._named(name).rejected.append((first, last))
@@ -272,6 +280,17 @@ class SessionTable:
         replies[number] = value
         if len(replies) > REPLIES_MAX:
             del replies[next(iter(replies))]
+
+    def got(self) -> list[int]:
+        """Return the messages that basic.get was answered with, if answers are remembered."""
+        return [item.number for item in self.answered()]
+
+    def answered(self) -> Iterator[Delivery]:
+        """Yield what basic.get was answered with, as far as answers are remembered."""
+        for session in self._sessions.values():
+            for value in session.replies.values():
+                if isinstance(value, GetResult) and value.delivery is not None:
+                    yield value.delivery
 
     def mark_durable(self, position: int, effects: Effects) -> None:
         """Give the verdicts owed up to a position of the ledger, that one included."""

@@ -12,7 +12,7 @@ neither writing nor reading needs one record of the queue's size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from broker.fifo.checked_out import Held
 from broker.fifo.consumers import Consumer, Consumers
 from broker.fifo.effects import Dead
 from broker.fifo.limits import Reason, Rules
+from broker.fifo.logged.ready import LoggedFifo
 from broker.fifo.message_state import MessageState
 from broker.fifo.ready.queue import body_bytes
 from broker.fifo.sessions import SessionRecord, SessionTable
@@ -32,6 +33,9 @@ PART_BYTES: Final = 1 << 20
 SECTION_BYTES: Final = 1 << 18
 SECTION_ITEMS: Final = 1_000
 _SIZE_BYTES: Final = 4
+
+PART_END: Final = b""
+"""Among sections: the part ends here, for those in it took long to make."""
 
 _FRESH, _RETURNED, _HELD, _HELD_DEAD = range(4)
 
@@ -99,7 +103,10 @@ _section_decoder = msgspec.msgpack.Decoder(_Section)
 
 
 def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTable) -> SnapshotState:
-    """Return the state of a queue, without effects that were not taken."""
+    """Return the state of a queue, without effects that were not taken.
+
+    Of a logged queue, without those of its ready messages that are behind.
+    """
     ready = messages.ready
     return SnapshotState(
         next_number=messages.next_number,
@@ -108,7 +115,7 @@ def state_of(messages: MessageState, consumers: Consumers, sessions: SessionTabl
         rings=consumers.ring_keys(),
         sessions=sessions.records(),
         ended=sessions.ended(),
-        fresh=ready.fresh(),
+        fresh=ready.near() if isinstance(ready, LoggedFifo) else ready.fresh(),
         returned=ready.returned(),
         held=[
             (channel_id, tag, list(held.values())) for channel_id, tag, held in messages.checked_out
@@ -186,17 +193,33 @@ def _consumer_of(record: ConsumerRecord, held: Held) -> Consumer:
 
 def encode_state(state: SnapshotState) -> list[bytes]:
     """Return a snapshot's parts, each at most `PART_BYTES`."""
-    parts: list[bytes] = []
-    buffer = bytearray()
-    for section in _sections(state):
-        buffer += len(section).to_bytes(_SIZE_BYTES, "big")
-        buffer += section
-        while len(buffer) >= PART_BYTES:
-            parts.append(bytes(buffer[:PART_BYTES]))
-            del buffer[:PART_BYTES]
-    if buffer:
-        parts.append(bytes(buffer))
-    return parts
+    return list(join_sections(_sections(state)))
+
+
+def join_sections(sections: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield sections as parts, each at most `PART_BYTES`; a section is taken when it is needed.
+
+    Args:
+        sections: Not empty; `PART_END` among them ends a part early.
+    """
+    pieces: list[bytes] = []  # of the next part: joined once, they are copied once
+    room = PART_BYTES
+    for section in sections:
+        if section == PART_END:
+            if pieces:
+                yield b"".join(pieces)
+                pieces, room = [], PART_BYTES
+            continue
+        for each in (len(section).to_bytes(_SIZE_BYTES, "big"), section):
+            piece = each
+            while len(piece) >= room:
+                yield b"".join((*pieces, piece[:room]))
+                pieces.clear()
+                piece, room = piece[room:], PART_BYTES
+            pieces.append(piece)
+            room -= len(piece)
+    if room < PART_BYTES:
+        yield b"".join(pieces)
 
 
 def decode_state(parts: list[bytes]) -> SnapshotState:
@@ -206,17 +229,15 @@ def decode_state(parts: list[bytes]) -> SnapshotState:
         SnapshotError: The parts are damaged or of an unknown version.
     """
     try:
-        return _decode(_cut_sections(parts))
+        return _decode(cut_sections(parts))
     except (ValueError, StopIteration) as error:  # bad UTF-8 is no DecodeError
         raise SnapshotError(f"expected a queue's snapshot, found: {error}") from error
 
 
-def _decode(sections: Iterator[bytes]) -> SnapshotState:
-    first = next(sections)
-    head = _head_decoder.decode(first)
-    if head.version != VERSION:
-        raise SnapshotError(f"expected snapshot version {VERSION}, found {head.version}")
-    state = SnapshotState(
+def decode_head(section: bytes) -> tuple[int, SnapshotState]:
+    """Read the first section: the snapshot's version, and the state without messages."""
+    head = _head_decoder.decode(section)
+    return head.version, SnapshotState(
         next_number=head.next_number,
         next_return=head.next_return,
         consumers=head.consumers,
@@ -232,6 +253,18 @@ def _decode(sections: Iterator[bytes]) -> SnapshotState:
         dedup=head.dedup,
         held_dead=[],
     )
+
+
+def _decode(sections: Iterator[bytes]) -> SnapshotState:
+    version, state = decode_head(next(sections))
+    if version != VERSION:
+        raise SnapshotError(f"expected snapshot version {VERSION}, found {version}")
+    load_sections(sections, state)
+    return state
+
+
+def load_sections(sections: Iterator[bytes], state: SnapshotState) -> None:
+    """Read the messages of version 1, with their bodies."""
     for data in sections:
         section = _section_decoder.decode(data)
         items = [(key, Delivery(n, count, message)) for key, n, count, message in section.items]
@@ -244,13 +277,13 @@ def _decode(sections: Iterator[bytes]) -> SnapshotState:
             state.held_dead.append(Dead(reason, [item for _, item in items], True))
         else:
             state.held.append((section.channel_id, section.tag, [item for _, item in items]))
-    return state
 
 
-def _sections(state: SnapshotState) -> Iterator[bytes]:
-    yield _encoder.encode(
+def encode_head(state: SnapshotState, version: int) -> bytes:
+    """Return the first section: the state without messages."""
+    return _encoder.encode(
         _Head(
-            VERSION,
+            version,
             state.next_number,
             state.next_return,
             state.consumers,
@@ -263,6 +296,10 @@ def _sections(state: SnapshotState) -> Iterator[bytes]:
             state.dedup,
         )
     )
+
+
+def _sections(state: SnapshotState) -> Iterator[bytes]:
+    yield encode_head(state, VERSION)
     yield from _sections_of(_FRESH, "", "", [(0, item) for item in state.fresh])
     yield from _sections_of(_RETURNED, "", "", state.returned)
     for reason, items, _ in state.held_dead:
@@ -289,7 +326,7 @@ def _sections_of(
         yield _encoder.encode(_Section(kind, channel_id, tag, group))
 
 
-def _cut_sections(parts: list[bytes]) -> Iterator[bytes]:
+def cut_sections(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the sections of the joined parts without joining them all."""
     buffer = bytearray()
     start = 0

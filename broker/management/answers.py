@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 import msgspec
 from aiohttp import web
 
-from broker.amqp.fields import Decimal
+from broker.amqp.fields import Decimal, valid_text
 from broker.errors import Refusal, ReplyCode
 
 BAD_REQUEST: Final = 400
@@ -60,6 +60,10 @@ class ApiError(Exception):
         self.status = status
         self.reason = reason
         self.error = error or _ERROR_OF.get(status, "error")
+
+    def body(self) -> bytes:
+        """JSON for event streams: the answer and its status."""
+        return encode({"status": self.status, "error": self.error, "reason": self.reason})
 
     def response(self, headers: dict[str, str] | None = None) -> web.Response:
         """The answer.
@@ -146,7 +150,7 @@ def plain(value: object) -> object:
     """
     match value:
         case str():
-            found: object = text(value)
+            found: object = valid_text(value)
         case bool() | None:
             found = value
         case int():
@@ -158,14 +162,9 @@ def plain(value: object) -> object:
         case Decimal():
             found = value.value / 10**value.scale
         case dict():
-            found = {text(str(key)): plain(item) for key, item in value.items()}
+            found = {valid_text(str(key)): plain(item) for key, item in value.items()}
         case list() | tuple():
             found = [plain(item) for item in value]
         case _:
             found = str(value)
     return found
-
-
-def text(value: str) -> str:
-    """Return a string without surrogates, which stand for bytes that are not UTF-8."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import web
@@ -19,16 +19,21 @@ from broker.management.auth import Authenticator
 from broker.management.call import Call, Endpoint
 from broker.management.control import NodeControl
 from broker.management.front import description
-from broker.management.front.login import login
+from broker.management.front.login import login, logout
 from broker.management.listener import ApiConnection, ApiListener
-from broker.management.listings import Listings
+from broker.management.listings import ListingAnswers, Listings
+from broker.management.live.answering import Answering
+from broker.management.live.stream import Live
 from broker.management.operations.registry import Operations
 from broker.management.origins import Origins, allow
+from broker.management.page.site import Site
 from broker.management.resources import ROUTES
+from broker.metadata.records import User
 
 _log = logging.getLogger(__name__)
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CSP = "Content-Security-Policy"
 _FORBIDDEN = (401, 403)
 _CHANGING = ("PUT", "POST", "DELETE")
 _ERRORS = {404: ("Object Not Found", "Not Found"), 405: ("method_not_allowed", "Not Allowed")}
@@ -46,8 +51,11 @@ class ManagementServer:
         self._control = control
         self._operations = operations
         self.listings = Listings()
-        self._authenticator = Authenticator(control)
         self.origins = Origins(control.settings)
+        self._authenticator = Authenticator(control)
+        answering = Answering(ROUTES, self.listings, self)
+        self.live = Live(self._authenticator, answering, control.clock)
+        self._site = Site(control.settings, operations.reports.pace)
         self._listener: ApiListener | None = None
 
     async def start(self) -> None:
@@ -57,7 +65,12 @@ class ManagementServer:
             OSError: The address is taken.
         """
         settings, doors = self._control.settings, self._control.doors
-        self._listener = ApiListener(self.application(), doors.management, self.origins)
+        self._listener = ApiListener(
+            self.application(),
+            doors.management,
+            self.origins,
+            connections_max=settings.management_connections_max,
+        )
         self._listener.use_tls(
             doors.certificates.management, doors, settings.tls_handshake_timeout_ms
         )
@@ -87,9 +100,13 @@ class ManagementServer:
             app.router.add_get(start + "/healthz", self._health)
             app.router.add_get(start + "/readyz", self._ready)
         app.router.add_get(prefix + description.PATH, self._describe)
+        self._site.add_to(app)
         for path in description.REDIRECTED:
             app.router.add_get(prefix + path, self._redirect)
         app.router.add_post(prefix + "/api/login", self._login)
+        app.router.add_post(prefix + "/api/logout", self._logout)
+        app.router.add_get(prefix + "/api/live", self._watch, allow_head=False)
+        app.on_shutdown.append(self._end_streams)
         methods = defaultdict[str, list[str]](list)
         for route in ROUTES:
             # aiohttp's own {name} takes no braces, which names may have; amqpstorm ends some of
@@ -109,27 +126,49 @@ class ManagementServer:
             _check_path(request)
             self.origins.check(request.method, request.headers)
             user = await self._authenticator.user(request)
-            call = Call(
-                request,
-                self._control,
-                self.listings,
-                self._operations,
-                user,
-                self._authenticator.access,
-            )
+            call = self.call(request, user, self.listings, None)
             try:
                 call.require(route.tag)
                 return await route.run(call)
             except ApiError as error:
-                if error.status in _FORBIDDEN and request.method in _CHANGING:
+                is_told = request.method in _CHANGING or route.tag == "browser"
+                if error.status in _FORBIDDEN and is_told:
                     _audit_refused(call, error)
                 raise
 
         return handle
 
+    def call(
+        self,
+        request: web.Request,
+        user: User,
+        listings: ListingAnswers,
+        names: Mapping[str, str] | None,
+    ) -> Call:
+        """Make a call of an authenticated request.
+
+        Args:
+            request: aiohttp's.
+            user: Who asks.
+            listings: Answers with listings.
+            names: The names in the path; None: as aiohttp found them.
+        """
+        access = self._authenticator.access
+        return Call(request, self._control, listings, self._operations, user, access, names)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        return await self.live.serve(request, await self._authenticator.user(request))
+
+    async def _end_streams(self, _app: web.Application) -> None:
+        self.live.close()
+
     async def _login(self, request: web.Request) -> web.Response:
         self.origins.check(request.method, request.headers)
         return await login(request, self._authenticator)
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        self.origins.check(request.method, request.headers)
+        return logout(request, self._authenticator)
 
     async def _describe(self, _request: web.Request) -> web.Response:
         prefix = self._control.settings.management_path_prefix
@@ -160,8 +199,13 @@ class ManagementServer:
             connection.request_ended()
 
     async def _add_headers(self, request: web.Request, answer: web.StreamResponse) -> None:
+        policy = answer.headers.get(CSP)  # the page has one of its own
         answer.headers.update(self.origins.security)
-        answer.headers.update(self.origins.cors(request.headers))
+        if policy is not None:
+            answer.headers[CSP] = policy
+        for name, value in self.origins.cors(request.headers).items():
+            has = answer.headers.get(name) if name == "Vary" else None
+            answer.headers[name] = f"{has}, {value}" if has else value
 
     async def _health(self, _request: web.Request) -> web.Response:
         return json({"status": "ok"})
@@ -176,7 +220,7 @@ class ManagementServer:
 
 
 def _audit_refused(call: Call, error: ApiError) -> None:
-    """Tell the audit log of a change that the caller's tags or permissions do not allow."""
+    """Tell the audit log of what the caller's tags or permissions do not allow."""
     if not call.has_proposed:
         asked: dict[str, object] = {"request": f"{call.request.method} {call.request.path[:1000]}"}
         trail.note(call.control.name, call.by, "http.request", asked, "refused", error.reason)

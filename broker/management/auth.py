@@ -1,8 +1,9 @@
-"""Authentication of requests: basic auth against group 0's users, and RabbitMQ's tags.
+"""Authentication of requests: basic auth or a session's cookie, and RabbitMQ's tags.
 
     management       sees its own vhosts and connections, changes what its permissions allow
     policymaker      management, and policies
     monitoring       management, and sees everything
+    browser          (ours) looks through the messages of queues that it may read; beside another
     administrator    all of it, and users, vhosts, permissions and nodes
 
 A node that never belonged to a cluster has no users: there the default user of its settings counts,
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import logging
 import re
 import secrets
@@ -28,6 +30,9 @@ from broker.doors.admission import is_loopback
 from broker.management.answers import NOT_AUTHORISED, ApiError, too_many, unavailable
 from broker.management.control import NodeControl
 from broker.management.listener import ApiConnection
+from broker.management.origins import Origins, is_of_own_page
+from broker.management.sessions.cookies import SessionCookies
+from broker.management.sessions.tokens import Session
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import User
@@ -36,16 +41,20 @@ from broker.server.entrance.logins import LoginAttempt, Passwords, TooManyAttemp
 
 _log = logging.getLogger(__name__)
 
-Tag = Literal["management", "policymaker", "monitoring", "administrator"]
+Tag = Literal["management", "policymaker", "monitoring", "browser", "administrator"]
 
 _IMPLIED: Final[dict[str, frozenset[str]]] = {
     "management": frozenset({"management", "policymaker", "monitoring", "administrator"}),
     "policymaker": frozenset({"policymaker", "administrator"}),
     "monitoring": frozenset({"monitoring", "administrator"}),
+    "browser": frozenset({"browser", "administrator"}),
     "administrator": frozenset({"administrator"}),
 }
 _IN_IPV4: Final = "::ffff:"
 _CREDENTIALS_MAX: Final = 4096
+_PROVED_EARLIER: Final = "-"
+"""Stands for a password that was right at the login; an empty one is never right."""
+
 _DEFINITIONS: Final = re.compile(r"/api/(definitions(/[^/]+)?|all-configuration)/?$")
 
 
@@ -89,14 +98,19 @@ class _Founder:
 
 
 class Authenticator:
-    """Turns the Authorization header into a user.
+    """Turns the Authorization header, or where there is none the session's cookie, into a user.
 
     Args:
         control: The node.
+
+    Attributes:
+        sessions: Those that this node begins and knows.
     """
 
     def __init__(self, control: NodeControl) -> None:
         self._control = control
+        self._origins = Origins(control.settings)
+        self.sessions = SessionCookies(control)
         self._founder = _Founder(control.settings)
         self._catalogue: Catalogue | None = None
         self._access: Access | None = None
@@ -118,10 +132,84 @@ class Authenticator:
         """Return the user of a request.
 
         Raises:
-            ApiError: 401; 429 for an address that has tried too often; 503 while the node does not
-                know its users yet.
+            ApiError: 401; 403 for a change with a session that no page of this node asks for; 429
+                for an address that has tried too often; 503 while the node does not know its users
+                yet.
         """
-        return await self.check(request, *_credentials(request))
+        session = None
+        if "Authorization" not in request.headers:
+            session = self.sessions.claimed(request)
+        if session is None:
+            return await self.check(request, *_credentials(request))
+        self._origins.check_session(request.method, request.headers)
+        return self._by_session(request, session)
+
+    def again(self, request: web.Request, user: User) -> User:
+        """Return the user of a request that has been going on for a while, as it is now.
+
+        Args:
+            request: One that was authenticated.
+            user: As whom.
+
+        Raises:
+            ApiError: 401: the user is gone, has another password or no tag any more, or the session
+                has ended. 503 while the node does not know its users.
+        """
+        found = self._passwords().claimed(user.name)
+        session = self.sessions.claimed(request)
+        is_same = found.name == user.name and found.password_hash == user.password_hash
+        if "Authorization" not in request.headers and session is not None:
+            is_same = is_same and self.sessions.is_valid(session, found)
+        if not is_same or not has_tag(found, "management"):
+            raise self._over(request)
+        return found
+
+    def log_out(self, request: web.Request) -> str:
+        """End the session of a request, if it has one.
+
+        Args:
+            request: The logout.
+
+        Returns:
+            `Set-Cookie`.
+
+        Raises:
+            ApiError: 403 if it comes from another site's page; 503.
+        """
+        session = self.sessions.claimed(request)
+        if session is not None:
+            self._origins.check_session(request.method, request.headers)
+            if self.sessions.is_valid(session, self._passwords().claimed(session.user)):
+                self.sessions.end(session)
+        return self.sessions.removed(request)
+
+    def _by_session(self, request: web.Request, session: Session) -> User:
+        """Return the user of a session.
+
+        Raises:
+            ApiError: 401, 503.
+        """
+        passwords, connection = self._passwords(), request.protocol
+        claimed = passwords.claimed(session.user)
+        if not self.sessions.is_valid(session, claimed):
+            raise self._over(request)
+        loopback = is_loopback(client_address(request))
+        found = passwords.judge(
+            claimed, session.user, _PROVED_EARLIER, loopback=loopback, is_right=True
+        )
+        if not isinstance(found, User) or not has_tag(found, "management"):
+            raise self._over(request)
+        digest = hashlib.sha256(session.mac.encode()).digest()
+        if isinstance(connection, ApiConnection):
+            if connection.proved != digest:
+                self._tell(session.user, request, "")
+            connection.prove(digest)
+        return found
+
+    def _over(self, request: web.Request) -> ApiError:
+        """The answer to a session that has ended: the page shows its form, the cookie goes."""
+        headers = {"Set-Cookie": self.sessions.removed(request)}
+        return ApiError(NOT_AUTHORISED, "the session is over: log in", headers=headers)
 
     async def check(self, request: web.Request, name: str, password: str) -> User:
         """Return the user of a name and a password.
@@ -182,12 +270,12 @@ class Authenticator:
 
     def _passwords(self) -> Passwords:
         cluster = self._control.cluster
-        if cluster is None or not cluster.file.identity.cluster_id:
-            return self._founder
-        catalogue = cluster.metadata.catalogue
-        if not catalogue.cluster_id:
-            raise unavailable("the node is starting: it does not know its users yet")
-        return self.access(catalogue)
+        if not self._control.is_beginning:
+            if cluster is None or not cluster.file.identity.cluster_id:
+                return self._founder
+            if cluster.metadata.catalogue.cluster_id:
+                return self.access(cluster.metadata.catalogue)
+        raise unavailable("the node is starting: it does not know its users yet; ask again")
 
 
 def _credentials(request: web.Request) -> tuple[str, str]:
@@ -202,7 +290,8 @@ def _credentials(request: web.Request) -> tuple[str, str]:
     if not scheme and "auth" in request.query and _DEFINITIONS.search(request.rel_url.raw_path):
         scheme, encoded = "basic", request.query["auth"].replace(" ", "+")
     if scheme.lower() != "basic" or len(encoded) > _CREDENTIALS_MAX:
-        raise ApiError(NOT_AUTHORISED, "Login failed")
+        headers = {"Cache-Control": "no-store"} if is_of_own_page(request.headers) else None
+        raise ApiError(NOT_AUTHORISED, "Login failed", headers=headers)
     try:
         decoded = base64.b64decode(encoded.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):

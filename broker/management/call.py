@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -22,7 +22,7 @@ from broker.management.answers import (
 )
 from broker.management.auth import Tag, client_address, has_tag
 from broker.management.control import NodeControl
-from broker.management.listings import Listings, Parts
+from broker.management.listings import ListingAnswers, Parts
 from broker.management.operations.registry import Operations
 from broker.management.pace import ordered
 from broker.management.paging import Item
@@ -53,12 +53,14 @@ class Call:
     Args:
         request: aiohttp's.
         control: The node.
-        listings: The listings of the node.
+        listings: Answers with listings.
         operations: What is done in the background.
         user: Who asks.
         find_access: Gives the permissions over a catalogue.
+        names: The names in the path; by default what aiohttp found in the request's.
 
     Attributes:
+        names: The names in the path, decoded.
         query: The part of the URL behind the question mark.
         has_proposed: A change was proposed: whether it was refused is in the audit log.
     """
@@ -67,10 +69,11 @@ class Call:
         self,
         request: web.Request,
         control: NodeControl,
-        listings: Listings,
+        listings: ListingAnswers,
         operations: Operations,
         user: User,
         find_access: Callable[[Catalogue], Access],
+        names: Mapping[str, str] | None = None,
     ) -> None:
         self.request = request
         self.control = control
@@ -78,6 +81,7 @@ class Call:
         self.operations = operations
         self.user = user
         self.query = request.query
+        self.names = request.match_info if names is None else names
         self.has_proposed = False
         self._find_access = find_access
 
@@ -144,7 +148,7 @@ class Call:
 
     def name(self, key: str) -> str:
         """A name in the path, decoded."""
-        return self.request.match_info[key]
+        return self.names[key]
 
     def exchange_name(self, key: str) -> str:
         """An exchange's name in the path; the default exchange has one there."""

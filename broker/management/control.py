@@ -20,6 +20,8 @@ class NodeControl(Protocol):
 
     settings: Settings
     clock: Clock
+    is_beginning: bool
+    """True from the start of the process until its store is open: nobody knows its users yet."""
 
     @property
     def doors(self) -> Doors:

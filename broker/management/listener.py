@@ -7,7 +7,10 @@ There are so many places (`broker.doors`). A connection is a stranger's until a 
 known came through it; while such a request is served its place is sure, between requests it may
 have to give way to a newcomer.
 
-aiohttp bounds neither: who sends a header a minute would keep a descriptor for an hour.
+Where the port has a limit (`management.tcp.max_connections`), so many are read from; others wait in
+the order in which they came, as in the backlog of a port that does not accept.
+
+aiohttp bounds neither time: who sends a header a minute would keep a descriptor for an hour.
 
 Source: the limits of cowboy and of RabbitMQ's management plugin (`management.tcp.request_timeout`,
 `idle_timeout`).
@@ -43,12 +46,56 @@ SHUTDOWN_S: Final = 1.0
 _BACKLOG: Final = 128
 
 
+class Line:
+    """The connections of a port that are served, at most so many, and those that wait.
+
+    Args:
+        most: How many are served at a time; None: all.
+    """
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._served: set[ApiConnection] = set()
+        self._waiting: dict[ApiConnection, None] = {}
+
+    def enter(self, connection: ApiConnection) -> bool:
+        """Serve a connection that has come, or let it wait until it is told to `begin`.
+
+        Returns:
+            True: it is served at once.
+        """
+        if self._most is None or len(self._served) < self._most:
+            self._served.add(connection)
+            return True
+        if not self._waiting:
+            text = "management.tcp.max_connections (%d) is reached: further clients wait"
+            _log.info(text, self._most)
+        self._waiting[connection] = None
+        return False
+
+    def leave(self, connection: ApiConnection) -> None:
+        """Note that a connection is gone: another one may be served."""
+        self._waiting.pop(connection, None)
+        self._served.discard(connection)
+        while self._waiting and (self._most is None or len(self._served) < self._most):
+            following = next(iter(self._waiting))
+            del self._waiting[following]
+            self._served.add(following)
+            following.begin()
+
+    def close(self) -> None:
+        """Drop those that wait."""
+        for connection in list(self._waiting):
+            connection.abort()
+
+
 class ApiConnection(web.RequestHandler):
     """One client's connection.
 
     Args:
         manager: aiohttp's server.
         admission: The places at this port.
+        line: Those of the port that are served.
         origins: Headers of every answer.
         head_timeout_s: Seconds for the headers of a request.
 
@@ -58,10 +105,12 @@ class ApiConnection(web.RequestHandler):
 
     __slots__ = (
         "_admission",
+        "_has_begun",
         "_head_deadline",
         "_head_timeout_s",
         "_is_answering",
         "_is_in",
+        "_line",
         "_origins",
         "_socket",
         "proved",
@@ -72,6 +121,7 @@ class ApiConnection(web.RequestHandler):
         manager: web.Server,
         *,
         admission: Admission,
+        line: Line,
         origins: Origins,
         head_timeout_s: float = HEAD_TIMEOUT_S,
     ) -> None:
@@ -85,7 +135,8 @@ class ApiConnection(web.RequestHandler):
         )
         self.proved: bytes | None = None
         self._admission = admission
-        self._is_in = False
+        self._line = line
+        self._is_in = self._has_begun = False
         self._socket: asyncio.Transport | None = None
         self._origins = origins
         self._head_timeout_s = head_timeout_s
@@ -125,8 +176,22 @@ class ApiConnection(web.RequestHandler):
         self._is_in = self._admission.enter(self, str(peer[0]), now_ms)
         if not self._is_in:
             self._socket.abort()
-            return
-        super().connection_made(transport)
+        elif self._line.enter(self):
+            self._serve()
+        else:
+            self._socket.pause_reading()
+
+    def begin(self) -> None:
+        """Be served: others have gone."""
+        assert self._socket is not None
+        self._serve()
+        if not self._socket.is_closing():
+            self._socket.resume_reading()
+
+    def _serve(self) -> None:
+        assert self._socket is not None
+        self._has_begun = True
+        super().connection_made(self._socket)
         self._begin_deadline()
 
     @override
@@ -140,7 +205,8 @@ class ApiConnection(web.RequestHandler):
     @override
     def connection_lost(self, exc: BaseException | None) -> None:
         self._admission.leave(self)
-        if self._is_in:
+        self._line.leave(self)
+        if self._has_begun:
             self._end_deadline()
             super().connection_lost(exc)
 
@@ -180,6 +246,7 @@ class ApiListener:
         admission: The places at this port.
         origins: Headers of every answer.
         head_timeout_s: Seconds for the headers of a request.
+        connections_max: Most connections without TLS that are served at a time; None: all.
     """
 
     def __init__(
@@ -188,11 +255,14 @@ class ApiListener:
         admission: Admission,
         origins: Origins,
         head_timeout_s: float = HEAD_TIMEOUT_S,
+        *,
+        connections_max: int | None = None,
     ) -> None:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_S)
         self._admission = admission
         self._origins = origins
         self._head_timeout_s = head_timeout_s
+        self._line, self._tls_line = Line(connections_max), Line(None)
         self._server: asyncio.Server | None = None
         self._tls_server: asyncio.Server | None = None
         self._tls: TlsPort | None = None
@@ -261,19 +331,24 @@ class ApiListener:
                 server.close()
         if self._tls is not None:
             self._tls.close()
+        self._line.close()
         await self._runner.cleanup()
 
     def welcome(self, tls: TlsFacts, ends: Ends | None) -> ApiConnection:
         """A `broker.server.entrance.tls.Host`."""
         del tls, ends  # a client's certificate opens the door; who asks is told by the password
-        return self._accept()
+        return self._made(self._tls_line)
 
     def _accept(self) -> ApiConnection:
+        return self._made(self._line)
+
+    def _made(self, line: Line) -> ApiConnection:
         manager = self._runner.server
         assert manager is not None
         return ApiConnection(
             manager,
             admission=self._admission,
+            line=line,
             origins=self._origins,
             head_timeout_s=self._head_timeout_s,
         )

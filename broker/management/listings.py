@@ -15,7 +15,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -55,6 +55,24 @@ class _Body:
         self.senders = 0
 
 
+class ListingAnswers(Protocol):
+    """Where a resource leaves a listing: `Listings`, which sends it, or one that returns it."""
+
+    async def answer(
+        self,
+        request: web.Request,
+        user: User,
+        build: Callable[[], Awaitable[Parts]],
+        headers: Mapping[str, str] | None = None,
+    ) -> web.StreamResponse:
+        """Build a listing, and answer with it."""
+        ...
+
+    async def send(self, request: web.Request, user: User, parts: Parts) -> web.StreamResponse:
+        """Answer with what is made already."""
+        ...
+
+
 class Listings:
     """The listings that a node's API builds and sends."""
 
@@ -87,16 +105,32 @@ class Listings:
         Raises:
             ApiError: 429; what `build` raises.
         """
-        key = user.name, user.tags, request.path_qs
+        body = await self._built(request.path_qs, user, build)
+        return await self._send(request, user.name, body, headers)
+
+    async def built(self, path: str, user: User, build: Callable[[], Awaitable[Parts]]) -> Parts:
+        """As `answer`, but nothing is sent.
+
+        Args:
+            path: Path and query: who asks for the same one may take part.
+            user: Who asks.
+            build: Makes the listing.
+
+        Raises:
+            ApiError: As `answer`.
+        """
+        return (await self._built(path, user, build)).parts
+
+    async def _built(self, path: str, user: User, build: Callable[[], Awaitable[Parts]]) -> _Body:
+        key = user.name, user.tags, path
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = Shared()
         try:
-            body = await shared.ask(partial(self._build, user.name, build))
+            return await shared.ask(partial(self._build, user.name, build))
         finally:
             if shared.is_idle and self._shared.get(key) is shared:
                 del self._shared[key]
-        return await self._send(request, user.name, body, headers)
 
     async def send(self, request: web.Request, user: User, parts: Parts) -> web.StreamResponse:
         """Send what only this request asked for.

@@ -4,7 +4,8 @@ The parts add up to the resident memory of the process:
 
     counted in bytes      half-sent messages, output that sockets have not taken, RocksDB's cache,
                           memtables and table indexes, entries that Raft keeps at hand, bodies,
-                          the past of statistics, the process before it opened its store
+                          what streams keep for readers, the past of statistics, the process before
+                          it opened its store
     so many times so much connections, channels, consumers, queues, records of group 0
     the rest              the allocator's room, the interpreter's objects: `other_system`
 
@@ -34,7 +35,7 @@ EXCHANGE_RECORD_BYTES: Final = 1_000
 BINDING_RECORD_BYTES: Final = 1_300
 
 _ABSENT: Final = 0
-"""For what RabbitMQ has and this node has not: streams, plugins, Khepri, Erlang's atoms."""
+"""For what RabbitMQ has and this node has not: plugins, Khepri, a coordinator of streams, atoms."""
 
 
 class MemoryFacts(NamedTuple):
@@ -54,6 +55,9 @@ class MemoryFacts(NamedTuple):
         mirror_bytes: What their messages take, bodies included.
         quorum_queues: Replicas here.
         quorum_bytes: What their messages take beside the bodies.
+        streams: Replicas here.
+        stream_bytes: What they know of clients, and where to read.
+        stream_reader_bytes: Of streams, what is kept in memory for consumers of this node.
         body_bytes: Bodies in memory in classic queues and quorum queues.
         raft_bytes: Entries of Raft logs that are kept at hand.
         statistics_bytes: The past of what is counted.
@@ -76,6 +80,9 @@ class MemoryFacts(NamedTuple):
     mirror_bytes: int = 0
     quorum_queues: int = 0
     quorum_bytes: int = 0
+    streams: int = 0
+    stream_bytes: int = 0
+    stream_reader_bytes: int = 0
     body_bytes: int = 0
     raft_bytes: int = 0
     statistics_bytes: int = 0
@@ -114,8 +121,8 @@ def _known(facts: MemoryFacts) -> dict[str, int]:
         "queue_slave_procs": facts.mirrors * CLASSIC_QUEUE_BYTES + facts.mirror_bytes,
         "quorum_queue_procs": facts.quorum_queues * QUORUM_QUEUE_BYTES + facts.quorum_bytes,
         "quorum_queue_dlx_procs": _ABSENT,
-        "stream_queue_procs": _ABSENT,
-        "stream_queue_replica_reader_procs": _ABSENT,
+        "stream_queue_procs": facts.streams * QUORUM_QUEUE_BYTES + facts.stream_bytes,
+        "stream_queue_replica_reader_procs": facts.stream_reader_bytes,
         "stream_queue_coordinator_procs": _ABSENT,
         "plugins": _ABSENT,
         "metadata_store": _ABSENT,
@@ -144,13 +151,26 @@ def of_queue(stat: QueueStat, queue_type: str) -> int:
     """Return what a queue takes of the memory of the node that serves it, about, in bytes.
 
     Args:
-        stat: Its counts. A quorum queue has all of its messages in memory.
-        queue_type: "classic" or "quorum".
+        stat: Its counts. A quorum queue that does not say otherwise has all messages in memory.
+        queue_type: "classic", "quorum" or "stream". A stream has its messages on disk.
     """
     if queue_type == "classic":
         return CLASSIC_QUEUE_BYTES + stat.ram_bytes
+    if queue_type == "stream":
+        return of_stream(stat.ram_bytes)
+    if stat.ram_bytes:
+        return QUORUM_QUEUE_BYTES + stat.ram_bytes
     messages_bytes = (stat.ready + stat.unacked) * MESSAGE_RAM_BYTES
     return QUORUM_QUEUE_BYTES + messages_bytes + stat.ready_bytes + stat.unacked_bytes
+
+
+def of_stream(ram_bytes: int) -> int:
+    """Return what a replica of a stream takes of its node's memory, about, in bytes.
+
+    Args:
+        ram_bytes: What it keeps for readers and knows of clients.
+    """
+    return QUORUM_QUEUE_BYTES + ram_bytes  # a Raft group as well
 
 
 def absolute(parts: Mapping[str, int], rss_bytes: int) -> dict[str, Any]:

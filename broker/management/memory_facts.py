@@ -25,6 +25,7 @@ def memory_of(control: NodeControl, collector: Collector) -> Generator[None, Non
         facts = yield from _with_clients(facts, serving)
         facts = yield from _with_classic(facts, serving)
         facts = yield from _with_quorum(facts, serving)
+        facts = yield from _with_streams(facts, serving)
     return breakdown(facts)
 
 
@@ -85,18 +86,40 @@ def _with_classic(facts: MemoryFacts, serving: Serving) -> Generator[None, None,
 
 
 def _with_quorum(facts: MemoryFacts, serving: Serving) -> Generator[None, None, MemoryFacts]:
-    messages = body_bytes = consumers = 0
+    messages_bytes = body_bytes = consumers = 0
     replicas = serving.queues.local_quorum()
     for number, replica in enumerate(replicas, 1):
         stat = replica.stat()
-        messages += stat.ready + stat.unacked
-        body_bytes += stat.ready_bytes + stat.unacked_bytes
+        if stat.ram_bytes:
+            messages_bytes += stat.ram_bytes - stat.alpha_bytes
+            body_bytes += stat.alpha_bytes
+        else:
+            messages_bytes += (stat.ready + stat.unacked) * MESSAGE_RAM_BYTES
+            body_bytes += stat.ready_bytes + stat.unacked_bytes
         consumers += stat.consumers
         if not number % STEP:
             yield
     return facts._replace(
         quorum_queues=len(replicas),
-        quorum_bytes=messages * MESSAGE_RAM_BYTES,
+        quorum_bytes=messages_bytes,
         body_bytes=facts.body_bytes + body_bytes,
+        consumers=facts.consumers + consumers,
+    )
+
+
+def _with_streams(facts: MemoryFacts, serving: Serving) -> Generator[None, None, MemoryFacts]:
+    queues = serving.queues
+    state_bytes = kept_bytes = consumers = 0
+    streams = queues.local_streams()
+    for number, replica in enumerate(streams, 1):
+        state_bytes += replica.machine.ram_bytes
+        kept_bytes += replica.log.kept_bytes
+        consumers += queues.consumer_count(replica.record.uid)
+        if not number % STEP:
+            yield
+    return facts._replace(
+        streams=len(streams),
+        stream_bytes=state_bytes,
+        stream_reader_bytes=kept_bytes + queues.reading.kept_bytes,
         consumers=facts.consumers + consumers,
     )

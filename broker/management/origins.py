@@ -85,6 +85,33 @@ class Origins:
             "management.cors.allow_origins"
         )
 
+    def check_session(self, method: str, headers: Mapping[str, str]) -> None:
+        """Refuse a request with a session's cookie that changes something, unless a page may ask.
+
+        A browser sends the cookie with whatever another port of this host makes it send
+        (`SameSite` does not know ports), so it must say that the page is this server's, or of an
+        origin that is allowed by name.
+
+        Args:
+            method: The request's.
+            headers: The request's.
+
+        Raises:
+            ApiError: 403.
+        """
+        if method not in _CHANGING:
+            return
+        origin = headers.get("Origin", "")
+        site = headers.get("Sec-Fetch-Site")
+        if site == "same-origin" or origin.lower() in self._allowed - {"*"}:
+            return
+        if site is None and _is_own(origin, headers.get("Host")):
+            return
+        raise forbidden(
+            "with a session only this node's own page may change something: send a name and a "
+            "password instead of the cookie"
+        )
+
     def cors(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Return the CORS headers of an answer.
 
@@ -122,6 +149,19 @@ class Origins:
 
     def _allows(self, origin: str) -> bool:
         return "*" in self._allowed or origin.lower() in self._allowed
+
+
+def is_of_own_page(headers: Mapping[str, str]) -> bool:
+    """True if a browser's page of this server asks, not a person or a program.
+
+    Such a request gets no `WWW-Authenticate`, or browsers would ask for a password themselves.
+
+    Args:
+        headers: The request's.
+    """
+    if headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
+        return True
+    return _is_own(headers.get("Referer", ""), headers.get("Host"))
 
 
 def _is_own(origin: str, host: str | None) -> bool:

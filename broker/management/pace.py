@@ -1,14 +1,17 @@
 """Long work of the API, in slices: the loop serves clients in between.
 
 What may take long is written as a generator that yields after every few items. `WorkPacer` runs it
-for `SLICE_S` at a time and then rests for as long as the slice took. A node has one pacer: however
-many requests there are, its API takes at most half of the loop's time, a few milliseconds a slice.
+for `SLICE_S` at a time. Then the loop has a turn; if that was used by anybody else, the API rests
+for as long as the slice took. A node has one pacer: however many requests there are, beside clients
+its API takes at most half of the loop's time, a few milliseconds a slice.
 
-    loop   |slice|clients......|slice|clients......|slice|
+    busy   |slice|clients......|slice|clients......|slice|
+    idle   |slice|slice|slice|
 
 Invariants:
 1. One slice runs at a time, and nothing of the API in the rest that follows it.
 2. Work that ends within its first slice costs nobody a rest.
+3. Between two slices the loop reads its sockets.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from typing import Any, Final, TypeVar
 
 SLICE_S: Final = 0.001
 """A slice ends with the first step after this; a step takes some tenths of a millisecond."""
+
+IDLE_TURN_S: Final = 0.000_1
+"""A turn that takes longer did something for somebody: a message takes at least that, none 0.02."""
 
 STEP: Final = 16
 """Items between two yields."""
@@ -73,10 +79,17 @@ class WorkPacer:
                 except StopIteration as end:
                     found: T = end.value
                     return found
-                await asyncio.sleep(clock() - began_s)
+                await self._rest(clock() - began_s)
                 turn = self._queued(first=first)
             finally:
                 self._end()
+
+    async def _rest(self, took_s: float) -> None:
+        """Let others work: for as long as the slice took, if there is anything to do for them."""
+        ended_s = self._clock()
+        await asyncio.sleep(0)
+        if self._clock() - ended_s > IDLE_TURN_S:
+            await asyncio.sleep(took_s)
 
     def _queued(self, *, first: bool) -> asyncio.Future[None]:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -20,14 +20,26 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import re2
 
 from broker.management.answers import ApiError, bad_request, encode
-from broker.management.pace import STEP, kept, mapped, ordered
+from broker.management.pace import STEP, mapped, ordered
 
 PAGE_SIZE: Final = 100
 PAGE_SIZE_MAX: Final = 500
+FILTERED: Final = 64
+"""Records that the filter looks at between two yields."""
 PATTERN_CHARACTERS_MAX: Final = 1024
+SET_PROGRAM_MAX: Final = 2_000
+"""Instructions up to which an expression is looked for as a set of one: that takes 0.9 us a name,
+where a search takes 5 us to say where it found it. A set has nothing to fall back on where its
+memory (8 MiB) is too small for its automaton; this is far below that."""
+
 PART_BYTES: Final = 64 * 1024
 
+_MISSING: Final = object()
+"""The value of a column that an item has not."""
+
 Item = dict[str, Any]
+Rank = tuple[int, float, str]
+NO_RANK: Final[Rank] = (-1, 0.0, "")
 Query = Mapping[str, str]
 R = TypeVar("R")
 
@@ -59,6 +71,7 @@ def chosen(
     query: Query,
     name: Callable[[R], object],
     arranged: Callable[[list[R]], Generator[None, None, list[R]]] | None = None,
+    matching: Callable[[R], bool] | None = None,
 ) -> Generator[None, None, Chosen[R]]:
     """Apply a query's filter, and cut the page where nothing has to be known for that.
 
@@ -67,14 +80,18 @@ def chosen(
         query: The request's.
         name: What the filter looks at.
         arranged: Puts what is left into the default order, in steps; None: it is in it.
+        matching: Is the filter, where it is known what passes.
 
     Raises:
         ApiError: 400.
     """
     found = list(records)
-    if query.get("name", ""):
-        is_wanted = _filter(query)
-        found = yield from kept(found, lambda record: is_wanted(str(name(record))))
+    if matching is not None:
+        found = list(filter(matching, found))  # 0.05 us each
+        yield
+    elif query.get("name", ""):
+        is_wanted = wanted_names(query)
+        found = yield from filtered(found, lambda record: is_wanted(str(name(record))))
     if arranged is not None:
         found = yield from arranged(found)
     if query.get("sort", "") or "page" not in query:
@@ -83,8 +100,25 @@ def chosen(
     return Chosen(found[page.first : page.first + page.size], len(records), page)
 
 
+def filtered(records: list[R], is_wanted: Callable[[R], bool]) -> Generator[None, None, list[R]]:
+    """What passes a filter, in steps of a tenth of a millisecond.
+
+    Args:
+        records: What to look at.
+        is_wanted: The filter.
+    """
+    found: list[R] = []
+    for start in range(0, len(records), FILTERED):
+        found += filter(is_wanted, records[start : start + FILTERED])
+        yield
+    return found
+
+
 def shown(
-    choice: Chosen[R], query: Query, item: Callable[[R], Item | None]
+    choice: Chosen[R],
+    query: Query,
+    item: Callable[[R], Item | None],
+    keep: Callable[[list[R], list[Rank]], None] | None = None,
 ) -> Generator[None, None, list[bytes]]:
     """Write a listing.
 
@@ -92,6 +126,7 @@ def shown(
         choice: From `chosen`.
         query: The request's.
         item: What is shown of a record; None if it is gone by now.
+        keep: Gets the records and what places them, if items had to be made for that.
 
     Returns:
         A JSON list, or RabbitMQ's object around one page of it, in parts.
@@ -101,7 +136,7 @@ def shown(
     """
     records, page = choice.records, choice.page
     if query.get("sort", ""):
-        records = yield from _sorted(records, query, item)
+        records = yield from _sorted(records, query, item, keep)
         if "page" in query:
             page = _page(query, len(records), choice.total_count)
             records = records[page.first : page.first + page.size]
@@ -173,8 +208,11 @@ def _natural(query: Query, key: str, default: int) -> int:
     return int(text)
 
 
-def _filter(query: Query) -> Callable[[str], bool]:
+def wanted_names(query: Query) -> Callable[[str], bool]:
     """Return the test that a name must pass.
+
+    Args:
+        query: With `name`.
 
     Raises:
         ApiError: 400.
@@ -192,27 +230,39 @@ def _filter(query: Query) -> Callable[[str], bool]:
         pattern = re2.compile(wanted, options)
     except re2.error as error:
         raise bad_request("name is no regular expression that RE2 takes") from error
+    if pattern.programsize <= SET_PROGRAM_MAX:
+        alone = re2.Set.SearchSet(options)
+        if alone.Add(wanted) == 0:
+            alone.Compile()
+            return lambda name: bool(alone.Match(name.encode("utf-8", "surrogateescape")))
     return lambda name: pattern.search(name) is not None
 
 
 def _sorted(
-    records: Sequence[R], query: Query, item: Callable[[R], Item | None]
+    records: list[R],
+    query: Query,
+    item: Callable[[R], Item | None],
+    keep: Callable[[list[R], list[Rank]], None] | None,
 ) -> Generator[None, None, list[R]]:
     """Sort by what items would show. They are made, looked at and dropped, for they are large."""
     column = query["sort"]
     path = column.split(".")
     ranks = yield from mapped(records, lambda record: _rank(_value(item(record), path)))
     is_rate = column.startswith("message_stats") or path[-1] == "rate"  # missing while none is
-    if records and not is_rate and not any(rank for rank, _, _ in ranks):
+    if records and not is_rate and not any(rank >= 0 for rank, _, _ in ranks):
         raise bad_request(f"cannot sort by {column[:80]!r}: no such column")
+    if keep is not None:
+        keep(records, ranks)
     order = yield from ordered(
         range(len(records)), ranks.__getitem__, reverse=query.get("sort_reverse") == "true"
     )
     return [records[index] for index in order]
 
 
-def _rank(value: object) -> tuple[int, float, str]:
-    """Numbers before texts, what is missing first: an order over mixed values."""
+def _rank(value: object) -> Rank:
+    """Numbers before texts, what is missing, then what is null first: an order of mixed values."""
+    if value is _MISSING:
+        return NO_RANK
     if value is None:
         return (0, 0.0, "")
     if isinstance(value, int | float):
@@ -221,9 +271,9 @@ def _rank(value: object) -> tuple[int, float, str]:
 
 
 def _value(item: Item | None, path: Sequence[str]) -> object:
-    value: object = item
+    value: object = _MISSING if item is None else item
     for key in path:
-        value = value.get(key) if isinstance(value, dict) else None
+        value = value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
     return value
 
 

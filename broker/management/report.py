@@ -9,30 +9,33 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from broker.cluster.detector import PeerState
 from broker.cluster.membership import ClusterMembership
+from broker.management import memory
 from broker.management.answers import plain
 from broker.management.control import NodeControl
 from broker.management.memory_facts import memory_of
 from broker.management.pace import STEP, kept, mapped
+from broker.management.statistics import ranks
 from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
 from broker.management.statistics.flows import NO_FLOWS, Asked, Flows
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import detailed, idle_since, of_messages
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.ports import QueueDetails, QueueStat
 from broker.server import resource_usage
 from broker.server.alarms import DISK, MEMORY, limits_of
 from broker.server.connection import AmqpConnection
 from broker.server.entrance.tls import TlsFacts
 from broker.server.serving import Serving
-from broker.session.listing import ChannelFacts, ConsumerFacts
+from broker.session.listing import ChannelFacts, ConsumerFacts, holders_of_channel
 from raft.group import Group
 
 NODE: Final = "node"
@@ -46,6 +49,8 @@ EXCHANGES: Final = "exchanges"
 RANKS: Final = "ranks"
 MEMORY_PARTS: Final = "memory"
 FLOWS: Final = "flows"
+HOLDERS: Final = "holders"
+_OF_CONNECTIONS: Final = frozenset({CONNECTIONS, CHANNELS, CONSUMERS, HOLDERS, QUEUES, TOTALS})
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -63,8 +68,8 @@ class Wanted(msgspec.Struct, array_like=True):
 
     Attributes:
         parts: Of NODE, CONNECTIONS, CHANNELS, CONSUMERS, QUEUES, TOTALS, STATISTICS, EXCHANGES,
-            which is STATISTICS with the exchanges', RANKS, MEMORY_PARTS and FLOWS.
-        uids: With QUEUES and CONSUMERS: only these queues; None for all.
+            which is STATISTICS with the exchanges', RANKS, MEMORY_PARTS, FLOWS and HOLDERS.
+        uids: With QUEUES, CONSUMERS and HOLDERS: only these queues; None for all, of HOLDERS none.
         connection: With CONNECTIONS, CHANNELS and CONSUMERS: only the connection of this name;
             "" for all.
         ages: Which part of the past.
@@ -102,6 +107,46 @@ class Served(msgspec.Struct, array_like=True):
     measured: Measured = msgspec.field(default_factory=Measured)
     behind: list[str] = []
     details: QueueDetails | None = None
+
+
+class Holder(msgspec.Struct, array_like=True):
+    """A consumer of a queue, or one that is gone but for the messages it holds.
+
+    Attributes:
+        queue_uid: The queue's incarnation.
+        connection: Name of its connection.
+        client: The name that the client gave the connection; "" without.
+        user: Whose it is.
+        node: Where it is connected.
+        channel: Number of its channel.
+        tag: Consumer tag; "" for what basic.get took.
+        held: Messages of the queue that it holds, unacknowledged.
+        oldest_ms: How long it has held the first of them.
+        newest_ms: How long ago it got the last one.
+        prefetch: Its own limit; 0 is none.
+        no_ack: Its deliveries need no acknowledgement.
+        channel_prefetch: The channel's limit; 0 is none.
+        channel_held: What counts for that.
+        is_attached: It consumes.
+        unsent_bytes: What waits for the client to read its socket.
+    """
+
+    queue_uid: int
+    connection: str
+    client: str
+    user: str
+    node: str
+    channel: int
+    tag: str
+    held: int
+    oldest_ms: int
+    newest_ms: int
+    prefetch: int
+    no_ack: bool
+    channel_prefetch: int
+    channel_held: int
+    is_attached: bool
+    unsent_bytes: int
 
 
 class Owner(msgspec.Struct, array_like=True):
@@ -152,7 +197,9 @@ class Report(msgspec.Struct, array_like=True):
         statistics: Counters of its vhosts and exchanges.
         ranks: Of the queues it serves: uid and the column's value in the last sample, unless 0.
         flows: Between channels, exchanges and queues.
+        damaged: Queues whose replica there has a damaged log, and does nothing.
         memory: From `broker.management.memory.breakdown`.
+        holders: Who consumes from queues or holds their messages.
     """
 
     node: Item = {}
@@ -168,6 +215,8 @@ class Report(msgspec.Struct, array_like=True):
     ranks: list[tuple[int, float]] = []
     memory: dict[str, int] = {}
     flows: Flows = msgspec.field(default_factory=Flows)
+    damaged: list[int] = []
+    holders: list[Holder] = []
 
     @property
     def things(self) -> int:
@@ -191,7 +240,9 @@ def report_of(
     if NODE in wanted.parts:
         report.node = _node(control)
         yield
-    connections = connections_of(control, wanted.connection)
+    connections: list[AmqpConnection] = []
+    if not _OF_CONNECTIONS.isdisjoint(wanted.parts):
+        connections = connections_of(control, wanted.connection)
     if CONNECTIONS in wanted.parts:
         report.connections = yield from mapped(
             connections, lambda each: _connection(each, name, collector, wanted.ages)
@@ -204,12 +255,17 @@ def report_of(
         )
     if CONSUMERS in wanted.parts:
         report.consumers = yield from _consumers(control, connections, wanted.uids)
+    if HOLDERS in wanted.parts:
+        report.holders = yield from _collected(
+            holder
+            for each in connections
+            for uid in wanted.uids or ()
+            for holder in _holders(each, uid, name, control.clock.monotonic_ms())
+        )
     if QUEUES in wanted.parts:
         uids = None if wanted.uids is None else set(wanted.uids)
         yield from _queues(control, report, uids, collector, wanted.ages)
-        report.owners = yield from _collected(
-            owner for each in connections for owner in _owners(control, each)
-        )
+        report.owners = yield from _collected(_owners(control, connections, uids))
     if TOTALS in wanted.parts:
         report.totals = yield from _totals(control, connections)
     yield from _sampled(control, report, wanted, collector)
@@ -222,7 +278,10 @@ def _sampled(
     """Say what the collector knows."""
     serving = control.serving
     if RANKS in wanted.parts:
-        report.ranks = yield from collector.queue_ranks(wanted.column)
+        if wanted.column not in ranks.LOOKED_AT:
+            report.ranks = yield from collector.queue_ranks(wanted.column)
+        elif serving is not None:
+            report.ranks = yield from _looked_at(control, serving, wanted.column)
     if FLOWS in wanted.parts and serving is not None:
         report.flows = yield from collector.flows.of(serving, control.name, wanted.flows)
     if MEMORY_PARTS in wanted.parts:
@@ -232,6 +291,65 @@ def _sampled(
         report.statistics = yield from collector.node(
             with_exchanges=with_exchanges, ages=wanted.ages
         )
+
+
+def _looked_at(
+    control: NodeControl, serving: Serving, column: str
+) -> Generator[None, None, list[tuple[int, float]]]:
+    """What places the queues served here in a column that is looked at anew, in steps."""
+    queues = serving.queues
+    every = queues.served_here()
+    if column == ranks.NODE:
+        return [(queue.uid, 1.0) for queue in every]
+    if column != ranks.STATE:
+        number = _numbers(control, serving, column)
+        numbers = yield from mapped(every, lambda queue: (queue.uid, number(queue)))
+        return [(uid, float(rank)) for uid, rank in numbers if rank is not None]
+    found = yield from mapped(every, lambda queue: (queue.uid, _state_rank(serving, queue)))
+    held = yield from kept(queues.remotes(), lambda remote: remote.is_in_flow)
+    replicas = [each for each in queues.local_replicas() if not each.is_leading]
+    return [
+        *[(uid, rank) for uid, rank in found if rank],
+        *[(remote.record.uid, ranks.HELD) for remote in held],
+        *[(each.record.uid, ranks.REPLICA) for each in replicas],
+    ]
+
+
+def _numbers(
+    control: NodeControl, serving: Serving, column: str
+) -> Callable[[Queue], float | None]:
+    """Return what tells a queue's number in a column; None where it has none."""
+    queues = serving.queues
+    of_details = ranks.OF_DETAILS.get(column)
+    if of_details is not None:
+        now_ms = control.clock.now_ms()
+
+        def of(queue: Queue) -> float | None:
+            details = queues.details_here(queue.uid, now_ms)
+            return None if details is None else of_details(details)
+
+        return of
+
+    def held(queue: Queue) -> float | None:
+        stat = queues.levels_here(queue.uid)
+        if stat is None:
+            return None
+        if column == ranks.MEMORY:
+            return memory.of_queue(stat, queue.type)
+        return ranks.in_memory(column, stat, queue.type)
+
+    return held
+
+
+def _state_rank(serving: Serving, queue: Queue) -> float:
+    """Where its state stands; 0 if it is not served here by now."""
+    counted: list[object] = []  # answered before the call returns, if at all
+    serving.queues.stat_here(queue.uid, counted.append)
+    if not counted or not isinstance(counted[0], QueueStat):
+        return 0.0
+    ring = serving.queues.ring_info(queue)
+    is_syncing = ring is not None and ring.syncing is not None
+    return ranks.state_rank("syncing" if is_syncing else counted[0].state)
 
 
 def connections_of(control: NodeControl, name: str = "") -> list[AmqpConnection]:
@@ -301,11 +419,14 @@ def _queues(
         queues, lambda queue: _served(serving, cluster, queue, collector, ages, now_ms)
     )
     report.served = [each for each in served if each is not None]
-    report.replicas = [
+    damaged = set(serving.queues.damaged_here())
+    here = [
         replica.record.uid
-        for replica in serving.queues.local_quorum()
+        for replica in serving.queues.local_replicas()
         if uids is None or replica.record.uid in uids
     ]
+    report.replicas = [uid for uid in here if uid not in damaged]
+    report.damaged = [uid for uid in here if uid in damaged]
     held = yield from kept(serving.queues.remotes(), lambda remote: remote.is_in_flow)
     report.held = [remote.record.uid for remote in held]
 
@@ -322,7 +443,7 @@ def _served(
     serving.queues.stat_here(queue.uid, counted.append)
     if not counted or not isinstance(counted[0], QueueStat):
         return None
-    group = cluster.host.group(queue.uid) if queue.type == "quorum" else None
+    group = cluster.host.group(queue.uid) if queue.type in REPLICATED else None
     term = 0 if group is None else group.term
     ring = serving.queues.ring_info(queue)
     if queue.ring is not None:
@@ -332,6 +453,8 @@ def _served(
     measured = collector.queue(queue.uid, ages)
     behind = [] if group is None else _behind(group)
     details = serving.queues.details_here(queue.uid, now_ms)
+    if details is not None and group is not None:
+        details.disk_bytes = group.disk_bytes
     return Served(queue.uid, term, counted[0], syncing, voters, measured, behind, details)
 
 
@@ -341,11 +464,52 @@ def _behind(group: Group) -> list[str]:
     return [node for node, index in status.matches.items() if index < enough]
 
 
-def _owners(control: NodeControl, connection: AmqpConnection) -> Iterator[Owner]:
-    session, info, serving = connection.session, connection.info, control.serving
-    if session is not None and serving is not None:
-        for queue in serving.catalogue.queues_of(session.owner):
-            yield Owner(queue.uid, info.name, info.peer_host, info.peer_port)
+def _holders(connection: AmqpConnection, uid: int, node: str, now_ms: int) -> Iterator[Holder]:
+    session, info = connection.session, connection.info
+    client = info.client_properties.get("connection_name")
+    channels = () if session is None else session.channels()
+    for facts in (each for channel in channels for each in holders_of_channel(channel, uid)):
+        yield Holder(
+            queue_uid=uid,
+            connection=info.name,
+            client=str(plain(client)) if isinstance(client, str) else "",
+            user=info.user,
+            node=node,
+            channel=facts.number,
+            tag=str(plain(facts.tag)),
+            held=facts.held,
+            oldest_ms=now_ms - facts.oldest_ms if facts.held else 0,
+            newest_ms=now_ms - facts.newest_ms if facts.held else 0,
+            prefetch=facts.prefetch,
+            no_ack=facts.no_ack,
+            channel_prefetch=facts.channel_prefetch,
+            channel_held=facts.channel_held,
+            is_attached=facts.is_attached,
+            unsent_bytes=connection.unsent_bytes,
+        )
+
+
+def _owners(
+    control: NodeControl, connections: list[AmqpConnection], uids: set[int] | None
+) -> Iterator[Owner]:
+    """Who owns exclusive queues here: all of them, or of a page's queues."""
+    serving = control.serving
+    if serving is None:
+        return
+    catalogue = serving.catalogue
+    owners: set[str | None] | None = None
+    if uids is not None:
+        found = map(catalogue.queue_by_uid, uids)
+        owners = {queue.exclusive_owner for queue in found if queue is not None} - {None}
+        if not owners:
+            return
+    for each in connections:
+        session, info = each.session, each.info
+        if session is None or (owners is not None and session.owner not in owners):
+            continue
+        for queue in catalogue.queues_of(session.owner):
+            if uids is None or queue.uid in uids:
+                yield Owner(queue.uid, info.name, info.peer_host, info.peer_port)
 
 
 def _totals(
@@ -362,8 +526,11 @@ def _totals(
             yield
     totals.connections, totals.channels = dict(users), dict(channels)
     serving = control.serving
-    for number, queue in enumerate(() if serving is None else serving.queues.served_here(), 1):
-        stat = None if serving is None else serving.queues.count_here(queue.uid)
+    if serving is None:
+        return totals
+    count = serving.queues.count_here
+    for number, queue in enumerate(serving.queues.served_here(), 1):
+        stat = count(queue.uid)
         if stat is not None and queue.keeps_for is None:
             sums = totals.queues.setdefault(queue.vhost, Sums())
             sums.queues += 1
@@ -403,11 +570,26 @@ def _node(control: NodeControl) -> Item:
         "pid": os.getpid(),
         "uptime_ms": max(0, control.clock.now_ms() - control.started_ms),
         "is_serving": serving is not None and (serving.listener.is_open or serving.is_drained),
+        **_peers(control),
         "listeners": listeners(control),
         "version": product_version(),
         "compat_version": settings.compat_version,
         "data_dir": settings.data_dir,
         "log_file": settings.log.file or "<stdout>",
+    }
+
+
+def _peers(control: NodeControl) -> Item:
+    """Whom this node hears, whom it does not, and whose process is proven gone."""
+    found: dict[PeerState, list[str]] = {}
+    if control.cluster is not None:
+        for node in control.cluster.metadata.catalogue.nodes():
+            verdict = control.cluster.peers.verdict(node.name)
+            found.setdefault(verdict, []).append(node.name)
+    return {
+        "peers_heard": found.get(PeerState.UP, []),
+        "peers_silent": found.get(PeerState.SUSPECTED, []),
+        "peers_ended": found.get(PeerState.GONE, []),
     }
 
 

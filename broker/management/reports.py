@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -30,6 +30,7 @@ from broker.management.control import NodeControl
 from broker.management.pace import WorkPacer, mapped
 from broker.management.report import (
     NODE,
+    Holder,
     Item,
     Owner,
     Report,
@@ -75,6 +76,8 @@ class _Packed(msgspec.Struct, array_like=True):
     ranks: list[tuple[int, float]] = []
     memory: dict[str, int] = {}
     flows: Flows = msgspec.field(default_factory=Flows)
+    damaged: list[int] = []
+    holders: list[Holder] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -220,6 +223,20 @@ class Reports:
         return False
 
 
+def alarms_in(reports: Mapping[str, Report]) -> list[str]:
+    """What nodes are short of, for people: "memory alarm on node rabbit@node1".
+
+    Args:
+        reports: By node; with NODE.
+    """
+    return [
+        f"{word} alarm on node {name}"
+        for name, report in reports.items()
+        for key, word in (("memory_alarm", "memory"), ("disk_alarm", "disk"))
+        if report.node.get(key)
+    ]
+
+
 def _rest_s(reports: dict[str, Report]) -> float:
     """Return the seconds between one gathering of reports and the next."""
     return min(REST_MAX_S, REST_S * sum(report.things for report in reports.values()))
@@ -244,6 +261,8 @@ def _packed(report: Report) -> Generator[None, None, _Packed]:
         report.ranks,
         report.memory,
         report.flows,
+        report.damaged,
+        report.holders,
     )
 
 
@@ -262,4 +281,6 @@ def _unpacked(packed: _Packed) -> Generator[None, None, Report]:
         packed.ranks,
         packed.memory,
         packed.flows,
+        packed.damaged,
+        packed.holders,
     )

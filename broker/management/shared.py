@@ -1,7 +1,8 @@
 """Shares one run of something among all requests that want its result at the same time.
 
 Who asks while it runs gets the next run: nobody is shown what was found before it asked, so a
-client that declares a queue and then lists finds it.
+client that declares a queue and then lists finds it. Where a result `keeps`, who asks in the rest
+after its run gets that result at once instead.
 
     asks        a b     c d          e
     runs         |--1--|  |--2--|     |--3--|
@@ -22,10 +23,17 @@ class Shared(Generic[T]):
 
     Args:
         rest_s: How long after a run that found this the next one may begin, in seconds.
+        keeps: True for a result that is good enough for those who ask in that time.
     """
 
-    def __init__(self, rest_s: Callable[[T], float] = lambda _found: 0.0) -> None:
+    def __init__(
+        self,
+        rest_s: Callable[[T], float] = lambda _found: 0.0,
+        keeps: Callable[[T], bool] = lambda _found: False,
+    ) -> None:
         self._rest_s = rest_s
+        self._keeps = keeps
+        self._kept: list[T] = []  # one at most, until it has rested
         self._next: asyncio.Future[T] | None = None
         self._running = asyncio.Lock()
         self._rested_s = 0.0
@@ -36,7 +44,7 @@ class Shared(Generic[T]):
         return self._next is None and not self._running.locked()
 
     async def ask(self, run: Callable[[], Awaitable[T]]) -> T:
-        """Get the result of a run that begins after this call.
+        """Get the result of a run that begins after this call, or one that is kept.
 
         Args:
             run: Called unless somebody else's is about to be.
@@ -44,6 +52,8 @@ class Shared(Generic[T]):
         Raises:
             Exception: What the run raised.
         """
+        if self._kept:
+            return self._kept[0]
         while (waiting := self._next) is not None:
             await asyncio.wait([waiting])
             if not waiting.cancelled():  # or else who was to run it has gone
@@ -71,5 +81,9 @@ class Shared(Generic[T]):
                 await asyncio.sleep(rest_s)
             self._next = None
             found = await run()
-            self._rested_s = loop.time() + self._rest_s(found)
+            rest_s = self._rest_s(found)
+            self._rested_s = loop.time() + rest_s
+            if self._keeps(found):
+                self._kept = [found]
+                loop.call_later(rest_s, self._kept.clear)
             return found

@@ -41,6 +41,8 @@ class ApplyContext:
 def delete_queue(context: ApplyContext, queue: Queue) -> None:
     """Delete a queue with its bindings, and exchanges that were there for those alone."""
     sources = _unbind_all(context, context.catalogue.bindings_to(queue.vhost, "queue", queue.name))
+    for tap in context.catalogue.taps_with(queue):
+        context.catalogue.remove_tap(tap)
     context.catalogue.remove_queue(queue)
     context.changes.queues_removed.append(queue)
     context.changes.routing_changed = True
@@ -64,8 +66,11 @@ def unbind(context: ApplyContext, binding: Binding) -> None:
 
 
 def _unbind_all(context: ApplyContext, bindings: list[Binding]) -> list[str]:
-    """Remove bindings and name their sources, each once and in order."""
+    """Remove bindings, taps with theirs, and name their sources, each once and in order."""
     for binding in bindings:
+        tap = context.catalogue.tap(binding.vhost, "exchange", binding.source)
+        if tap is not None and tap.binding == binding:
+            context.catalogue.remove_tap(tap)
         context.catalogue.remove_binding(binding)
         context.changes.routing_changed = True
     return list(dict.fromkeys(binding.source for binding in bindings))

@@ -11,10 +11,15 @@ rabbit_quorum_queue.erl declare/2 for the properties.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from broker.amqp.fields import encode_table
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata.records import Queue, QueueType, Vhost
+from broker.metadata.policy_keys import term
+from broker.metadata.records import REPLICATED, Queue, QueueType, Vhost
+from broker.streams.ages import age_ms
+from broker.streams.limits import FILTER_SIZES, SEGMENT_BYTES_MAX
+from broker.streams.offsets import OFFSET_ARGUMENT, offset_spec
 
 EXPIRY_MS_MAX = 315_360_000_000
 """Ten years; RabbitMQ's timers go no further."""
@@ -28,7 +33,11 @@ DEDUP_HEADER_DEFAULT = "x-deduplication-header"
 
 QUEUE_TYPE = "x-queue-type"
 
-MODULES: dict[str, str] = {"classic": "rabbit_classic_queue", "quorum": "rabbit_quorum_queue"}
+MODULES: dict[str, str] = {
+    "classic": "rabbit_classic_queue",
+    "quorum": "rabbit_quorum_queue",
+    "stream": "rabbit_stream_queue",
+}
 """How RabbitMQ's texts name the types."""
 
 _BOTH = (
@@ -61,16 +70,18 @@ _STREAM = (
 ACCEPTED: dict[str, tuple[str, ...]] = {
     "classic": _BOTH + _CLASSIC + _DEDUP,
     "quorum": _BOTH + _QUORUM + _DEDUP,
+    "stream": ("x-max-length-bytes", QUEUE_TYPE, "x-queue-leader-locator", *_STREAM),
 }
+NOT_COMPARED = frozenset(("x-stream-filter-size-bytes",))
+"""May differ when a queue is declared again: RabbitMQ's list of a stream's arguments lacks it."""
 _KNOWN = frozenset(_BOTH + _CLASSIC + _QUORUM + _STREAM)
 
 _CONSUMER_ACCEPTED: dict[str, tuple[str, ...]] = {
     "classic": ("x-cancel-on-ha-failover", "x-priority", "x-credit"),
     "quorum": ("x-priority", "x-credit"),
+    "stream": (OFFSET_ARGUMENT, "x-credit"),
 }
-_CONSUMER_KNOWN = frozenset(
-    ("x-cancel-on-ha-failover", "x-priority", "x-credit", "x-stream-offset")
-)
+_CONSUMER_KNOWN = frozenset(("x-cancel-on-ha-failover", "x-priority", "x-credit", OFFSET_ARGUMENT))
 
 BINDING_ENTRIES_MAX = 256
 BINDING_BYTES_MAX = 64 * 1024
@@ -186,6 +197,19 @@ def _dead_letter_key(value: object, arguments: Mapping[str, object]) -> str | No
     return fault
 
 
+def _max_age(value: object, arguments: Mapping[str, object]) -> str | None:
+    fault = _string(value, arguments)
+    if fault is None and isinstance(value, str) and age_ms(value) is None:
+        return "invalid_max_age"
+    return fault
+
+
+def _stream_offset(value: object, arguments: Mapping[str, object]) -> str | None:
+    if offset_spec(arguments, 0) is not None:
+        return None
+    return f"{{invalid_stream_offset_arg,{{{type_name(value)},{term(value)}}}}}"
+
+
 def _one_of(words: tuple[str, ...], otherwise: str) -> _Check:
     """A string out of `words`; `otherwise` is the text, with `{}` for the value found."""
 
@@ -219,6 +243,9 @@ _CHECKS: dict[str, _Check] = {
     "x-single-active-consumer": _boolean,
     "x-quorum-initial-group-size": _positive,
     "x-delivery-limit": _integer,
+    "x-max-age": _max_age,
+    "x-stream-max-segment-size-bytes": _natural,
+    "x-initial-cluster-size": _positive,
     "x-queue-leader-locator": _one_of(_LOCATORS, "invalid_queue_locator_arg"),
     "x-message-deduplication": _boolean,
     "x-deduplication-header": _string,
@@ -228,6 +255,7 @@ _CHECKS: dict[str, _Check] = {
 _CONSUMER_CHECKS: dict[str, _Check] = {
     "x-priority": _integer,
     "x-cancel-on-ha-failover": _boolean,
+    OFFSET_ARGUMENT: _stream_offset,
 }
 
 
@@ -241,7 +269,8 @@ def dedup_header(arguments: Mapping[str, object]) -> str | None:
 
 def queue_type(arguments: Mapping[str, object]) -> QueueType:
     """The type that valid arguments ask for."""
-    return "quorum" if arguments.get(QUEUE_TYPE) == "quorum" else "classic"
+    found = arguments.get(QUEUE_TYPE)
+    return cast("QueueType", found) if found in MODULES else "classic"
 
 
 def with_default_type(
@@ -259,7 +288,7 @@ def with_default_type(
     default = vhost.default_queue_type
     if default is None or QUEUE_TYPE in arguments:
         return arguments
-    if default == "quorum" and (not durable or exclusive or auto_delete):
+    if default in REPLICATED and (not durable or exclusive or auto_delete):
         return arguments
     return {**arguments, QUEUE_TYPE: default}
 
@@ -305,8 +334,8 @@ def queue_fault(vhost: str, name: str, arguments: Mapping[str, object]) -> Refus
 def property_fault(
     vhost: str, name: str, type_: QueueType, *, durable: bool, exclusive: bool, auto_delete: bool
 ) -> Refusal | None:
-    """Check what a quorum queue can't be, in RabbitMQ's order."""
-    if type_ != "quorum":
+    """Check what a queue with replicas can't be, in RabbitMQ's order."""
+    if type_ not in REPLICATED:
         return None
     subject = quoted("queue", name, vhost)
     for wrong, word in (
@@ -321,8 +350,26 @@ def property_fault(
 
 def server_named_fault(arguments: Mapping[str, object]) -> Refusal | None:
     """Check that a queue of this type may get its name from the server."""
-    if arguments.get(QUEUE_TYPE) == "quorum":
-        return _refused(f"Cannot declare a server-named queue for type {MODULES['quorum']}")
+    type_ = queue_type(arguments)
+    if type_ in REPLICATED:
+        return _refused(f"Cannot declare a server-named queue for type {MODULES[type_]}")
+    return None
+
+
+def stream_size_fault(arguments: Mapping[str, object]) -> Refusal | None:
+    """Check the sizes among a stream's arguments, which RabbitMQ does after all else.
+
+    Source: rabbit_stream_queue.erl check_max_segment_size_bytes/1, check_filter_size/1; to Erlang
+    whatever is not a number is greater than one.
+    """
+    segment = arguments.get("x-stream-max-segment-size-bytes")
+    if isinstance(segment, int) and segment > SEGMENT_BYTES_MAX:
+        return _refused("Exceeded max value for x-stream-max-segment-size-bytes")
+    if "x-stream-filter-size-bytes" in arguments:
+        size = arguments["x-stream-filter-size-bytes"]
+        is_number = isinstance(size, int | float) and not isinstance(size, bool)
+        if not is_number or not FILTER_SIZES.start <= cast("float", size) < FILTER_SIZES.stop:
+            return _refused("Invalid value for  x-stream-filter-size-bytes")
     return None
 
 

@@ -16,14 +16,16 @@ from typing import NamedTuple
 from broker.amqp.content import Properties
 from broker.metadata.ha_policy import HaPolicy
 from broker.metadata.placed import PlacedQueues
-from broker.metadata.policies import Policy, PolicyTable
+from broker.metadata.policies import AppliedPolicies, Policy, PolicyChange, PolicyTable
 from broker.metadata.records import (
+    REPLICATED,
     Binding,
     Exchange,
     Node,
     Parameter,
     Permission,
     Queue,
+    Tap,
     TopicPermission,
     User,
     Vhost,
@@ -179,7 +181,7 @@ class Catalogue:
         return self._placed.homes
 
     def leaders(self) -> Mapping[str, int]:
-        """Return the number of quorum queues that each node leads by group 0, stores included."""
+        """Return how many queues with replicas each node leads by group 0, stores included."""
         return self._placed.leaders
 
     def replicas(self) -> Mapping[str, int]:
@@ -212,7 +214,7 @@ class Catalogue:
 
         A queue with replicas may be down too, but requests wait for its return.
         """
-        if queue.type == "quorum" or queue.ring is not None:
+        if queue.type in REPLICATED or queue.ring is not None:
             return True
         node = self._nodes.get(queue.home)
         return node is not None and node.alive
@@ -287,6 +289,19 @@ class Catalogue:
             return ()
         return self._vhosts[vhost].shards(exchange)
 
+    def tap(self, vhost: str, kind: str, source: str) -> Tap | None:
+        """The tap of a queue or an exchange."""
+        entry = self._vhosts.get(vhost)
+        return None if entry is None else entry.taps.get((kind, source))
+
+    def taps(self, vhost: str | None = None) -> list[Tap]:
+        """The taps of one vhost, or all."""
+        return [tap for home in self._entries(vhost) for tap in home.taps.values()]
+
+    def taps_with(self, queue: Queue) -> list[Tap]:
+        """The taps of which a queue is an end."""
+        return self._vhosts[queue.vhost].taps_with(queue.name)
+
     # Policies
 
     def policy(self, vhost: str, name: str, *, operator: bool = False) -> Policy | None:
@@ -320,7 +335,7 @@ class Catalogue:
         return self._policies.for_queue(vhost, name, queue_type).effective
 
     def ha_policy(self, queue: Queue) -> HaPolicy | None:
-        """Return how a queue is to be mirrored; None always for exclusive and quorum queues."""
+        """Return how a queue is to be mirrored; None for all others."""
         if queue.type != "classic" or queue.exclusive_owner is not None:
             return None
         return self._policies.applied(queue).ha
@@ -445,6 +460,16 @@ class Catalogue:
         self._vhosts[binding.vhost].remove_binding(binding)
         self.touch()
 
+    def put_tap(self, tap: Tap) -> None:
+        """Add a tap that is not there; both ends are."""
+        self._vhosts[tap.vhost].put_tap(tap)
+        self.touch()
+
+    def remove_tap(self, tap: Tap) -> None:
+        """Remove a tap that is there; both ends still are."""
+        self._vhosts[tap.vhost].remove_tap(tap)
+        self.touch()
+
     def put_user(self, record: User) -> None:
         """Add or replace a user."""
         self._users[record.name] = record
@@ -504,6 +529,24 @@ class Catalogue:
     def remove_policy(self, vhost: str, name: str, *, operator: bool) -> list[Queue]:
         """Remove a policy that is there; gives the queues to which something else applies now."""
         return self._change_policy(vhost, name, None, operator=operator)
+
+    def preview_policy(
+        self, vhost: str, name: str, policy: Policy | None, *, operator: bool
+    ) -> PolicyChange:
+        """Say what putting or (None) removing a policy would change; changes nothing."""
+        return self._policies.preview(vhost, name, policy, operator=operator)
+
+    def policies_with(self, policies: Iterable[tuple[Policy, bool]]) -> PolicyTable:
+        """Return the policies as they would be with others put; changes nothing.
+
+        Args:
+            policies: Each with True for an operator policy.
+        """
+        return self._policies.with_policies(policies)
+
+    def applied_policies(self, queue: Queue) -> AppliedPolicies:
+        """The policies that apply to a queue that is here."""
+        return self._policies.applied(queue)
 
     # Inside
 

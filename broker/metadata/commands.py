@@ -15,7 +15,7 @@ import msgspec
 
 from broker.amqp.fields import plain_value
 from broker.errors import Refusal, ReplyCode
-from broker.feature_flags import EVENT_EXCHANGE, LOG_EXCHANGE, MAINTENANCE
+from broker.feature_flags import EVENT_EXCHANGE, LOG_EXCHANGE, MAINTENANCE, STREAM_QUEUE
 from broker.metadata.records import Binding, DestinationKind
 from broker.metadata.ring_commands import RingStep
 
@@ -470,6 +470,38 @@ class DeclareLogExchange(Command, frozen=True, tag=37):
     vhost: str
 
 
+class SetTap(Command, frozen=True, tag=38):
+    """Have a stream get a copy of what goes to a queue, or through an exchange.
+
+    Result: True if new. An exchange's is bound to the stream. A source with another tap is refused.
+
+    Attributes:
+        vhost: Virtual host of both.
+        kind: What the source is.
+        source: Name of the queue or exchange.
+        stream: Name of a stream that is there.
+        routing_key: Of the binding, for an exchange.
+    """
+
+    flag: ClassVar[str] = STREAM_QUEUE
+
+    vhost: str
+    kind: DestinationKind
+    source: str
+    stream: str
+    routing_key: str = ""
+
+
+class DeleteTap(Command, frozen=True, tag=39):
+    """Remove the tap of a queue or exchange; its stream stays. Result: True if there was one."""
+
+    flag: ClassVar[str] = STREAM_QUEUE
+
+    vhost: str
+    kind: DestinationKind
+    source: str
+
+
 AnyCommand = (
     Bootstrap
     | AddVhost
@@ -508,6 +540,8 @@ AnyCommand = (
     | SetMaintenance
     | DeclareEventExchange
     | DeclareLogExchange
+    | SetTap
+    | DeleteTap
 )
 
 

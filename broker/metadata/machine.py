@@ -15,7 +15,7 @@ from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands, snapshot
 from broker.metadata.answers import RememberedAnswers
 from broker.metadata.apply_context import ApplyContext
-from broker.metadata.applying import accounts, exchanges, features, nodes, queues, sharding
+from broker.metadata.applying import accounts, exchanges, features, nodes, queues, sharding, taps
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.mirroring import steps
 from broker.metadata.results import Changes, Result
@@ -59,6 +59,8 @@ _HANDLERS: dict[type[commands.Command], Callable[[ApplyContext, Any], Result]] =
     commands.SetMaintenance: nodes.set_maintenance,
     commands.DeclareEventExchange: exchanges.declare_event_exchange,
     commands.DeclareLogExchange: exchanges.declare_log_exchange,
+    commands.SetTap: taps.set_tap,
+    commands.DeleteTap: taps.delete_tap,
 }
 
 _REPEATABLE = (commands.Bootstrap, commands.BootNode)

@@ -6,7 +6,7 @@ queues for each declare would make 10,000 declares cost 10,000 times 10,000.
 
 from __future__ import annotations
 
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 
 
 class PlacedQueues:
@@ -15,7 +15,7 @@ class PlacedQueues:
     Attributes:
         by_node: Uids of the queues whose home, replica or living mirror a node is.
         homes: How many queues each node is the home of.
-        leaders: How many quorum queues each node leads.
+        leaders: How many queues with replicas each node leads.
         replicas: How many queues each node has a replica of.
         ringed: Uids of the mirrored queues.
     """
@@ -47,7 +47,7 @@ class PlacedQueues:
 
     def _count(self, queue: Queue, change: int) -> None:
         self.homes[queue.home] = self.homes.get(queue.home, 0) + change
-        if queue.type == "quorum":
+        if queue.type in REPLICATED:
             self.leaders[queue.home] = self.leaders.get(queue.home, 0) + change
         for member in queue.members:
             self.replicas[member] = self.replicas.get(member, 0) + change

@@ -46,8 +46,28 @@ UNSUPPORTED: Mapping[str, frozenset[str]] = {
         )
     ),
     "quorum": frozenset((*_HA, *_STREAM, "queue-mode")),
+    "stream": frozenset(
+        (
+            *_HA,
+            "expires",
+            "message-ttl",
+            "dead-letter-exchange",
+            "dead-letter-routing-key",
+            "max-length",
+            "max-in-memory-length",
+            "max-in-memory-bytes",
+            "overflow",
+            "queue-mode",
+            "delivery-limit",
+            "dead-letter-strategy",
+            "target-group-size",
+        )
+    ),
 }
 """By queue type, the keys that keep a policy from matching."""
+
+_GROUPS = {"classic": "classic_queues", "quorum": "quorum_queues", "stream": "streams"}
+"""How a policy's `apply_to` names the queues of a type."""
 
 _SMALLER_WINS = frozenset(
     (
@@ -155,7 +175,7 @@ class _Rule:
         self._types = frozenset(
             queue_type
             for queue_type, unsupported in UNSUPPORTED.items()
-            if policy.apply_to in {"all", "queues", f"{queue_type}_queues"}
+            if policy.apply_to in {"all", "queues", _GROUPS[queue_type]}
             and unsupported.isdisjoint(policy.definition)
         )
 
@@ -214,7 +234,7 @@ class PolicyTable:
         """Return the policies that apply, or would apply, to a queue of this name and type."""
         user = _first(self._of(vhost, operator=False).values(), name, queue_type)
         operator = _first(self._of(vhost, operator=True).values(), name, queue_type)
-        return self._pair(user, operator)
+        return self.pair(user, operator)
 
     def for_exchange(self, vhost: str, name: str) -> Policy | None:
         """The policy that applies to an exchange."""
@@ -254,35 +274,55 @@ class PolicyTable:
         Returns:
             The queues to which another policy, or another definition, applies now.
         """
-        rules = self._of(vhost, operator=operator)
-        old, new = rules.get(name), None if policy is None else _Rule(policy)
-        rest = [rule for rule in rules.values() if rule is not old]
-        ordered = sorted(rest if new is None else [*rest, new])
-        # where the old one applied, nothing that was asked before it selects the queue
-        heirs = [each for each in ordered if each is new or old is None or not each < old]
+        change = self.preview(vhost, name, policy, operator=operator)
         changed = []
         for queue in queues:
-            before = self.applied(queue)
-            current = before.operator if operator else before.user
-            if old is not None and current is old.policy:
-                winner = _first(heirs, queue.name, queue.type)
-            elif new is not None and (current is None or new < rules[current.name]):
-                winner = _first((new,), queue.name, queue.type) or current
-            else:
+            after = change.of_queue(queue)
+            if after is None:
                 continue
-            if winner is current:
-                continue
-            after = self._pair(*((before.user, winner) if operator else (winner, before.operator)))
-            self._applied[queue.uid] = after
-            if _shown(after) != _shown(before):
+            if is_other(self.applied(queue), after):
                 changed.append(queue)
-        self._rules[operator][vhost] = {rule.policy.name: rule for rule in ordered}
+            self._applied[queue.uid] = after
+        self._rules[operator][vhost] = {rule.policy.name: rule for rule in change.ordered}
         return changed
+
+    def preview(
+        self, vhost: str, name: str, policy: Policy | None, *, operator: bool
+    ) -> PolicyChange:
+        """Prepare what `change` would do; nothing is changed by that.
+
+        Args:
+            vhost: As for `change`.
+            name: As for `change`.
+            policy: As for `change`.
+            operator: As for `change`.
+        """
+        rules = self._of(vhost, operator=operator)
+        old, new = rules.get(name), None if policy is None else _Rule(policy)
+        return PolicyChange(self, rules, old, new, operator=operator)
+
+    def with_policies(self, policies: Iterable[tuple[Policy, bool]]) -> PolicyTable:
+        """Return another table in which policies are put or replaced; this one stays as it is.
+
+        Args:
+            policies: Each with True for an operator policy.
+        """
+        found = PolicyTable()
+        found._rules = {operator: {**vhosts} for operator, vhosts in self._rules.items()}
+        put: dict[tuple[bool, str], dict[str, _Rule]] = {}
+        for policy, operator in policies:
+            put.setdefault((operator, policy.vhost), {})[policy.name] = _Rule(policy)
+        for (operator, vhost), rules in put.items():
+            all_rules = self._of(vhost, operator=operator) | rules
+            found._rules[operator][vhost] = {
+                each.policy.name: each for each in sorted(all_rules.values())
+            }
+        return found
 
     def _of(self, vhost: str, *, operator: bool) -> dict[str, _Rule]:
         return self._rules[operator].get(vhost, {})
 
-    def _pair(self, user: Policy | None, operator: Policy | None) -> AppliedPolicies:
+    def pair(self, user: Policy | None, operator: Policy | None) -> AppliedPolicies:
         """Both merged: one object for all queues that have the same two."""
         if user is None and operator is None:
             return NOTHING
@@ -295,6 +335,73 @@ class PolicyTable:
             found = AppliedPolicies(user, operator, effective, HaPolicy.of(effective))
             self._pairs[key] = found
         return found
+
+
+class PolicyChange:
+    """A policy that is put, replaced or removed: what applies then.
+
+    Args:
+        table: The policies as they are.
+        rules: Those of the vhost and kind, by name.
+        old: The one that goes; None if it is new.
+        new: The one that comes; None if it is removed.
+        operator: They are operator policies.
+
+    Attributes:
+        ordered: The rules afterwards, in the order in which they are asked.
+    """
+
+    __slots__ = ("_heirs", "_is_operator", "_new", "_old", "_rules", "_table", "ordered")
+
+    def __init__(
+        self,
+        table: PolicyTable,
+        rules: Mapping[str, _Rule],
+        old: _Rule | None,
+        new: _Rule | None,
+        *,
+        operator: bool,
+    ) -> None:
+        self._table = table
+        self._rules = rules
+        self._old, self._new = old, new
+        self._is_operator = operator
+        rest = [rule for rule in rules.values() if rule is not old]
+        self.ordered = sorted(rest if new is None else [*rest, new])
+        # where the old one applied, nothing that was asked before it selects the queue
+        self._heirs = [
+            each for each in self.ordered if each is new or old is None or not each < old
+        ]
+
+    def of_queue(self, queue: Queue) -> AppliedPolicies | None:
+        """What applies to a queue then; None where nothing changes for it.
+
+        Args:
+            queue: Of the vhost.
+        """
+        before = self._table.applied(queue)
+        current = before.operator if self._is_operator else before.user
+        old, new = self._old, self._new
+        if old is not None and current is old.policy:
+            winner = _first(self._heirs, queue.name, queue.type)
+        elif new is not None and (current is None or new < self._rules[current.name]):
+            winner = _first((new,), queue.name, queue.type) or current
+        else:
+            return None
+        if winner is current:
+            return None
+        if self._is_operator:
+            return self._table.pair(before.user, winner)
+        return self._table.pair(winner, before.operator)
+
+    def of_exchange(self, name: str) -> Policy | None:
+        """The policy that applies to an exchange then; not for operator policies."""
+        return next((rule.policy for rule in self.ordered if rule.selects_exchange(name)), None)
+
+
+def is_other(before: AppliedPolicies, after: AppliedPolicies) -> bool:
+    """True if a queue notices the difference."""
+    return _shown(after) != _shown(before)
 
 
 def _shown(applied: AppliedPolicies) -> tuple[str | None, str | None, Mapping[str, object]]:

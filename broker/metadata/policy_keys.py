@@ -12,13 +12,14 @@ rabbit_parameter_validation.erl; compared with a RabbitMQ 3.10.8 node, newer key
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 
 from broker.metadata import ha_policy
 from broker.metadata.policies import APPLY_TO, Policy
 from broker.patterns import pattern_fault
+from broker.streams.ages import age_ms
+from broker.streams.limits import FILTER_SIZES, SEGMENT_BYTES_MAX
 
 NAME_BYTES_MAX = 255
 """As long as any other name; RabbitMQ has no limit of its own."""
@@ -26,8 +27,6 @@ NAME_BYTES_MAX = 255
 _EXACT_MAX = 2**53
 """From here on floats have no digit for each integer, and Erlang always prints an exponent."""
 
-_MAX_AGE = re.compile(r"[0-9]{1,18}[YMDhms]")
-_FILTER_BYTES = range(16, 256)
 _SHOWN_MAX = 5
 
 _Check = Callable[[object], bool]
@@ -95,11 +94,17 @@ def _one_of(*words: object) -> _Check:
 
 
 def _is_max_age(value: object) -> bool:
-    return isinstance(value, str) and _MAX_AGE.fullmatch(value) is not None
+    return isinstance(value, str) and age_ms(value) is not None
+
+
+def _is_segment_size(value: object) -> bool:
+    return (
+        isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= SEGMENT_BYTES_MAX
+    )
 
 
 def _is_filter_size(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value in _FILTER_BYTES
+    return isinstance(value, int) and not isinstance(value, bool) and value in FILTER_SIZES
 
 
 _LEADER_LOCATORS = ("client-local", "balanced", "random", "least-leaders")
@@ -136,7 +141,7 @@ _CHECKS: dict[str, tuple[_Check, str]] = {
         _is_filter_size,
         "{} is not a valid filter size. Valid range is 16-255",
     ),
-    "stream-max-segment-size-bytes": (_integer_from(0), "{} is not a valid segment size"),
+    "stream-max-segment-size-bytes": (_is_segment_size, "{} is not a valid segment size"),
     "target-group-size": (_integer_from(0), "{} is not a valid target group size"),
     "queue-master-locator": (_one_of(*_MASTER_LOCATORS), "{} invalid queue-master-locator value"),
 }

@@ -96,6 +96,8 @@ def settings_of(queue: Queue, policy: Mapping[str, object]) -> QueueSettings:
         policy: `Catalogue.effective_policy` of it; {} for what its arguments say alone.
     """
     arguments, is_quorum = queue.arguments, queue.type == "quorum"
+    if queue.type == "stream":
+        return QueueSettings(consumer_timeout_ms=_natural(policy.get("consumer-timeout")))
 
     def smaller(key: str) -> int | None:
         values = [_natural(arguments.get(f"x-{key}")), _natural(policy.get(key))]

@@ -12,7 +12,10 @@ import msgspec
 
 from broker.metadata.rings import Ring
 
-QueueType = Literal["classic", "quorum"]
+QueueType = Literal["classic", "quorum", "stream"]
+REPLICATED: Final = frozenset(("quorum", "stream"))
+"""Types whose queues have replicas, a Raft group of them, and always are durable and shared."""
+
 DestinationKind = Literal["queue", "exchange"]
 
 STORE_PREFIX: Final = "amq.delayed."
@@ -115,17 +118,20 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
         vhost: Its virtual host.
         name: Its name.
         uid: Incarnation: the group 0 index of the declaring command, unique for ever.
-        type: "classic" or "quorum".
+        type: "classic", "quorum" or "stream".
         durable: Effective durability: False for exclusive queues.
         auto_delete: Deleted by its home when its last consumer goes.
         exclusive_owner: "NODE/BOOT/CONNECTION_ID" of the connection that owns it, or None.
         arguments: As declared; x-queue-type added where the vhost's default decided.
         home: The node that serves a classic queue (the last master's while a ring has none); for a
-            quorum queue a hint at its leader.
+            quorum queue or a stream a hint at its leader.
         members: Nodes with a replica.
         state: "running", unless an operation in steps is under way.
         moved_at: Group 0 index of its last MoveMembers, 0 for none: from then on its members are
             not those that founded its group.
+        is_logged: A quorum queue was declared while `feature_flags.QUORUM_LOGS` was enabled, so its
+            bodies are in its Raft log on every replica. Others come into that form replica by
+            replica (decision 0065).
     """
 
     vhost: str
@@ -143,6 +149,7 @@ class Queue(msgspec.Struct, array_like=True, frozen=True):
     ring: Ring | None = None
     past_version: int = 0
     past_epoch: int = 0
+    is_logged: bool = False
 
     @property
     def delays_for(self) -> str | None:
@@ -179,6 +186,31 @@ class Binding(msgspec.Struct, array_like=True, frozen=True):
     destination: str
     routing_key: str
     arguments: dict[str, object]
+
+
+class Tap(msgspec.Struct, array_like=True, frozen=True):
+    """A stream that gets a copy of what goes to a queue, or through an exchange.
+
+    Attributes:
+        vhost: Virtual host of both.
+        kind: What the source is: "queue" or "exchange". A source has one tap at most.
+        source: Name of the queue or exchange.
+        stream: Name of the stream.
+        routing_key: Of the binding, for an exchange.
+    """
+
+    vhost: str
+    kind: DestinationKind
+    source: str
+    stream: str
+    routing_key: str = ""
+
+    @property
+    def binding(self) -> Binding | None:
+        """The binding by which an exchange's tap gets its copies; None for a queue's."""
+        if self.kind == "queue":
+            return None
+        return Binding(self.vhost, self.source, "queue", self.stream, self.routing_key, {})
 
 
 class Node(msgspec.Struct, array_like=True, frozen=True):

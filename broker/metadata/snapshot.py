@@ -25,6 +25,7 @@ from broker.metadata.records import (
     Parameter,
     Permission,
     Queue,
+    Tap,
     TopicPermission,
     User,
     Vhost,
@@ -81,6 +82,7 @@ _Record = (
     | BootRecord
     | AnswerRecord
     | PolicyRecord
+    | Tap
 )
 
 # Kinds are numbers on disk: never reused, only added to.
@@ -98,6 +100,7 @@ _KINDS: dict[int, type[_Record]] = {
     10: BootRecord,
     11: AnswerRecord,
     12: PolicyRecord,
+    13: Tap,
 }
 _KIND_OF = {type_: kind for kind, type_ in _KINDS.items()}
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -172,6 +175,8 @@ def _take(record: _Record, catalogue: Catalogue, answers: RememberedAnswers) -> 
             answers.restore(record.boot, record.floor)
         case PolicyRecord():
             catalogue.put_policy(record.policy, operator=record.operator)
+        case Tap():
+            catalogue.put_tap(record)
         case AnswerRecord():
             answers.remember(record.boot, record.number, 0, decode_result(record.result))
 
@@ -193,6 +198,7 @@ def _records(catalogue: Catalogue, answers: RememberedAnswers) -> Iterator[_Reco
     yield from sorted(
         catalogue.bindings(), key=lambda each: (each.vhost, each.source, binding_key(each))
     )
+    yield from sorted(catalogue.taps(), key=lambda each: (each.vhost, each.kind, each.source))
     yield from sorted(catalogue.users(), key=lambda each: each.name)
     yield from sorted(catalogue.permissions(), key=lambda each: (each.user, each.vhost))
     yield from sorted(

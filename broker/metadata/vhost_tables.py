@@ -20,7 +20,7 @@ import msgspec
 
 from broker.amqp.content import Properties
 from broker.metadata.policies import Policy
-from broker.metadata.records import Binding, Exchange, Queue, Vhost
+from broker.metadata.records import Binding, Exchange, Queue, Tap, Vhost
 from broker.routing import router
 from broker.routing.traits import Traits
 
@@ -96,15 +96,28 @@ class VhostTables:
         exchanges: By name.
         queues: By name.
         stores: Queues that keep messages for an exchange, by its name.
+        taps: By kind and name of their source.
     """
 
-    __slots__ = ("_incoming", "_inside", "_sources", "exchanges", "queues", "record", "stores")
+    __slots__ = (
+        "_incoming",
+        "_inside",
+        "_sources",
+        "_tapped",
+        "exchanges",
+        "queues",
+        "record",
+        "stores",
+        "taps",
+    )
 
     def __init__(self, record: Vhost) -> None:
         self.record = record
         self.exchanges: dict[str, ExchangeEntry] = {}
         self.queues: dict[str, Queue] = {}
         self.stores: dict[str, Queue] = {}
+        self.taps: dict[tuple[str, str], Tap] = {}
+        self._tapped: dict[Hashable, Hashable] = {}  # uid of a queue -> of the stream that taps it
         self._sources: dict[str, router.Source] = {}
         self._incoming: dict[str, dict[tuple[str, BindingKey], Binding]] = {}
         self._inside: dict[str, bool] = {}  # exchange -> looks_inside, as far as asked
@@ -143,7 +156,10 @@ class VhostTables:
         many steps it took.
         """
         traits = Traits(keys, headers, properties, draw)
-        return router.walk(entry.source, traits, self._sources.get)
+        leaves, stores, missing, looked = router.walk(entry.source, traits, self._sources.get)
+        if self._tapped:
+            leaves = self._with_taps(leaves)
+        return leaves, stores, missing, looked
 
     def shards(self, exchange: str) -> tuple[Queue, ...]:
         """The shards bound to a sharded exchange, by name; () for any other name."""
@@ -203,6 +219,26 @@ class VhostTables:
         matcher = self.exchanges[""].source.matcher
         matcher.unbind(record.name, {}, record.uid, _label("queue", record.name))
 
+    def put_tap(self, tap: Tap) -> None:
+        """Add a tap that is not there; both ends are."""
+        self.taps[tap.kind, tap.source] = tap
+        if tap.kind == "queue":
+            self._tapped[self.queues[tap.source].uid] = self.queues[tap.stream].uid
+
+    def remove_tap(self, tap: Tap) -> None:
+        """Remove a tap that is there; both ends still are."""
+        del self.taps[tap.kind, tap.source]
+        if tap.kind == "queue":
+            del self._tapped[self.queues[tap.source].uid]
+
+    def taps_with(self, queue: str) -> list[Tap]:
+        """The taps of which a queue is an end."""
+        if not self.taps:
+            return []
+        own = self.taps.get(("queue", queue))
+        to_it = [tap for tap in self.taps.values() if tap.stream == queue]
+        return to_it if own is None else [own, *to_it]
+
     def put_binding(self, binding: Binding) -> None:
         """Add a binding that is not there; both ends are."""
         entry = self.exchanges[binding.source]
@@ -250,6 +286,15 @@ class VhostTables:
             entry.source.alternate = name if isinstance(name, str) else None
         is_ours = not record.name or record.name.startswith("amq.")  # a policy ".*" means others
         entry.sharding = None if is_ours else Sharding.of(policy)
+
+    def _with_taps(self, uids: list[Hashable]) -> list[Hashable]:
+        """Queues, and after them the streams that tap one of them, each once."""
+        found = dict.fromkeys(uids)
+        for uid in uids:
+            stream = self._tapped.get(uid)
+            if stream is not None:
+                found[stream] = None
+        return list(found)
 
     def _target(self, binding: Binding) -> Hashable:
         """Return the value that a matcher holds for a binding's destination (invariant 3)."""

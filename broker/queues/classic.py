@@ -27,6 +27,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+from broker.counters import MessageCounts
 from broker.errors import Refusal
 from broker.fifo.commands import (
     Cancel,
@@ -49,7 +50,7 @@ from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import ConsumerPort, Done, PublisherPort
+from broker.ports import ConsumerPort, Done, PublisherPort, QueueDetails, QueueLook
 from broker.queues.confirm_tracker import ConfirmTracker
 from broker.queues.dead_letters import DeadLetters, DeadLetterSource
 from broker.queues.disk_copy import DiskCopy
@@ -380,6 +381,19 @@ class ClassicQueue:
         Drop: _remove,
     }
 
+    @property
+    def counts(self) -> MessageCounts:
+        """What happened to its messages here."""
+        return self.machine.messages.counts
+
+    def details(self, now_ms: int) -> QueueDetails:
+        """As `QueuePager.details`."""
+        return self.pager.details(now_ms)
+
+    def look(self, now_ms: int) -> QueueLook:
+        """As `QueuePager.look`."""
+        return self.pager.look(now_ms)
+
     def stat(self, done: Done, *, is_declare: bool = False) -> None:
         """Return the queue's counts; a declare renews its x-expires."""
         if is_declare:
@@ -657,8 +671,10 @@ class ClassicQueue:
         if not is_timed:
             machine.set_time(self._clock.now_ms())
         self.pager.pump()
-        self.hand_in_ledger()
         effects = machine.recorder.effects
+        if effects.ledger or effects.dead or effects.unpaged:
+            self.hand_in_ledger()
+            effects = machine.recorder.effects
         due = self._consumers.take_due(effects.deliveries) if effects.deliveries else ()
         if effects:
             self._answer(machine.take_effects())

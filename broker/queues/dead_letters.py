@@ -16,6 +16,8 @@ Invariants:
 2. A held message is published to each target once, and again only if the target rejects it.
 3. A held message is dropped only when every target has confirmed it, when all of its targets are
    left out because of a cycle, or when its delay is over and no queue is bound.
+4. Nothing here waits for a disk: bodies are read in another thread, 1 MiB of a queue at a time, and
+   a queue's messages of one kind, held or not, are routed in the order of their deaths.
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from itertools import groupby
+from typing import Final, NamedTuple, Protocol
 
 from broker.amqp.content import decode_properties
 from broker.fifo.dead_letter import dead_message, deaths_of, is_cycle
 from broker.fifo.effects import Dead
 from broker.fifo.limits import Reason
+from broker.fifo.logged.blocks import Blocks
 from broker.message import Delivery, Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
@@ -51,8 +55,13 @@ IN_FLIGHT_MAX: Final = 1_000
 BEHIND_BYTES: Final = 32 << 20
 """Bytes of waiting dead letters above which publishers to queues that dead-letter wait."""
 
+FILLED_AT_ONCE: Final = 500
+READ_BYTES: Final = 1 << 20
+"""Dead messages of a queue whose bodies are read at a time, or the bytes of their bodies."""
+
 WAITING_BYTES_MAX: Final = 512 << 20
-"""Most bytes of dead messages that wait here and no queue holds; more are dropped and logged."""
+"""Most bytes of dead messages in memory that no queue holds; more are dropped and logged. Those
+that are on disk wait there while there are more than `BEHIND_BYTES`."""
 
 RETRY_MS: Final = 5_000
 """When a rejected message is tried again. RabbitMQ waits 180 s, too long after a failover."""
@@ -70,6 +79,23 @@ DropHeld = Callable[[list[int]], None]
 """Makes a queue drop held messages, by number: they have reached all their targets."""
 
 
+class DeadBodies(Protocol):
+    """A queue that has the bodies of its dead messages on disk (`QuorumQueue`)."""
+
+    def fill_later(
+        self, items: list[Delivery], done: Callable[[list[Delivery] | None], None]
+    ) -> None:
+        """Read bodies away from the loop, and tell once: the same deliveries with their bodies.
+
+        None: they can't be read any more. `done` may be told before this returns.
+        """
+        ...
+
+    def keep(self, unread: Blocks) -> None:
+        """Keep the bodies of messages that the queue has no more, until they are taken out."""
+        ...
+
+
 class DeadLetterSource(NamedTuple):
     """A queue whose messages died.
 
@@ -77,11 +103,13 @@ class DeadLetterSource(NamedTuple):
         queue: The queue.
         settings: Its settings when they died; they name the dead-letter exchange.
         drop: Makes the queue drop messages that it holds for at-least-once dead-lettering.
+        bodies: Reads those of stubs among its messages; None: there are none.
     """
 
     queue: Queue
     settings: QueueSettings
     drop: DropHeld
+    bodies: DeadBodies | None = None
 
     def keeps_unrouted(self, reason: Reason) -> bool:
         """True if a held message without a route waits for one, as at-least-once demands."""
@@ -113,7 +141,9 @@ class _PendingDeadLetters:
 
     Attributes:
         messages: All of them, by number.
-        queued: Messages to route, in order of death.
+        queued: Messages to read and route, in order of death.
+        read: Those whose bodies were read, before `queued`.
+        is_reading: True while some are read, behind `read`.
         refused: Rejected messages, each with the time of the next attempt in monotonic ms.
         unrouted: Messages without a route, the longest untried first.
         looked_ms: When the unrouted ones were last tried, monotonic ms.
@@ -126,9 +156,11 @@ class _PendingDeadLetters:
         "finished",
         "in_flight",
         "is_probing",
+        "is_reading",
         "looked_ms",
         "messages",
         "queued",
+        "read",
         "refused",
         "source",
         "unrouted",
@@ -138,12 +170,52 @@ class _PendingDeadLetters:
         self.source = source
         self.messages: dict[int, _HeldMessage] = {}
         self.queued: deque[_HeldMessage] = deque()
+        self.read: deque[tuple[_HeldMessage, Message]] = deque()
+        self.is_reading = False
         self.refused: deque[tuple[int, _HeldMessage]] = deque()
         self.unrouted: deque[_HeldMessage] = deque()
         self.looked_ms = 0
         self.is_probing = False
         self.finished: list[int] = []
         self.in_flight = 0
+
+
+class _Batch:
+    """Dead letters of one queue that no queue holds, of one reason, in order of death.
+
+    Attributes:
+        whole: With their bodies.
+        unread: Behind those: on disk.
+        unread_bytes: What these count as.
+        is_reading: True while some are read, between both.
+    """
+
+    __slots__ = ("is_reading", "reason", "source", "unread", "unread_bytes", "whole")
+
+    def __init__(self, source: DeadLetterSource, reason: Reason) -> None:
+        self.source = source
+        self.reason: Reason = reason
+        self.whole: deque[Delivery] = deque()
+        self.unread = Blocks()
+        self.unread_bytes = 0
+        self.is_reading = False
+
+    def takes(self, source: DeadLetterSource, reason: Reason, *, is_stub: bool) -> bool:
+        """True if messages that died now can be put behind these."""
+        own = self.source
+        is_same = own.settings is source.settings and own.queue is source.queue
+        is_open = bool(self.unread) if is_stub else not self.unread and not self.is_reading
+        return is_same and is_open and self.reason == reason
+
+    def next_unread(self) -> list[Delivery]:
+        """Take out what is read next."""
+        count = size_bytes = 0
+        for item in self.unread.peek(0, FILLED_AT_ONCE):
+            if count and size_bytes >= READ_BYTES:
+                break
+            count += 1
+            size_bytes += item.message.body_size
+        return self.unread.take(count)[0]
 
 
 _Waiting = tuple[Message, _HeldMessage | None, int]
@@ -188,7 +260,8 @@ class DeadLetters:
         self._catalogue = node.catalogue
         self._clock = node.clock
         self._queues = queues
-        self._dead: deque[tuple[DeadLetterSource, Reason, deque[Delivery]]] = deque()
+        self._dead: dict[int, deque[_Batch]] = {}  # by queue
+        self._unread_bytes = 0  # of them, on disk
         self._pending: dict[int, _PendingDeadLetters] = {}
         self._outgoing: dict[int, _PublishQueue] = {}
         self._in_flight: dict[int, tuple[_HeldMessage, int]] = {}  # by confirm number: held, target
@@ -206,12 +279,12 @@ class DeadLetters:
 
         False while dead letters themselves are published: their target may dead-letter, too.
         """
-        return self._waiting_bytes > BEHIND_BYTES and not self._is_running
+        return self.waiting_bytes > BEHIND_BYTES and not self._is_running
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of dead messages that wait to be routed or published."""
-        return self._waiting_bytes
+        """Bytes of dead messages that wait to be read, routed or published."""
+        return self._waiting_bytes + self._unread_bytes
 
     def take(self, source: DeadLetterSource, dead: list[Dead]) -> None:
         """Take a queue's dead messages. They are routed in the next turn of the loop."""
@@ -318,7 +391,7 @@ class DeadLetters:
         else:
             self._node.counts.dead_confirmed += held.reason != "delayed"
             self._finish(held)
-        if pending.queued:
+        if pending.queued or pending.read:
             self._schedule()
 
     def _finish(self, held: _HeldMessage) -> None:
@@ -340,16 +413,35 @@ class DeadLetters:
                 pending.queued.append(held)
 
     def _keep(self, source: DeadLetterSource, reason: Reason, items: list[Delivery]) -> None:
-        kept: deque[Delivery] = deque()
+        """Keep messages in memory, but for stubs: their bodies stay on disk until they are next."""
+        for is_stub, group in groupby(items, _is_stub):
+            some = list(group)
+            batches = self._dead.setdefault(source.queue.uid, deque())
+            if not batches or not batches[-1].takes(source, reason, is_stub=is_stub):
+                batches.append(_Batch(source, reason))
+            batch = batches[-1]
+            if not is_stub:
+                self._take_whole(batch, some)
+                continue
+            assert source.bodies is not None, "the queue has bodies on disk"
+            if not batch.unread:
+                source.bodies.keep(batch.unread)
+            batch.unread.append(some, sum([item.message.body_size for item in some]))
+            self._count_unread(batch)
+
+    def _count_unread(self, batch: _Batch) -> None:
+        """Count what a batch has on disk now; it has nothing if its replica got another state."""
+        self._unread_bytes += batch.unread.size_bytes - batch.unread_bytes
+        batch.unread_bytes = batch.unread.size_bytes
+
+    def _take_whole(self, batch: _Batch, items: list[Delivery]) -> None:
         for item in items:
             size_bytes = len(item.message.content)
             if self._waiting_bytes + size_bytes > WAITING_BYTES_MAX:
                 self._dropped += 1
             else:
                 self._waiting_bytes += size_bytes
-                kept.append(item)
-        if kept:
-            self._dead.append((source, reason, kept))
+                batch.whole.append(item)
 
     def _schedule(self) -> None:
         if not self._is_due:
@@ -376,51 +468,138 @@ class DeadLetters:
             if not outgoing.is_waiting:
                 self._send(outgoing)
         self._drop_finished()
-        if budget <= 0:
+        if budget <= 0 or self._can_read():
             self._schedule()
+
+    def _can_read(self) -> bool:
+        """True if there was no room for a reading before this turn's messages were published."""
+        return self._waiting_bytes <= BEHIND_BYTES and any(
+            not batches[0].is_reading for batches in self._dead.values()
+        )
 
     def _run_kept(self, budget: int) -> int:
         routes = _TurnRoutes(self)
-        while self._dead and budget > 0:
-            source, reason, items = self._dead[0]
-            while items and budget > 0:
-                budget -= 1
-                item = items.popleft()
-                self._waiting_bytes -= len(item.message.content)
-                routed = routes.destination(source, reason, item.message)
-                for queue in routed.queues:
-                    self._append(queue, routed.message, None)
-            if not items:
-                self._dead.popleft()
+        for uid, batches in list(self._dead.items()):
+            if budget <= 0:
+                break
+            budget = self._run_batches(batches, budget, routes)
+            del self._dead[uid]
+            if batches:
+                self._dead[uid] = batches  # behind the other queues
         return budget
 
-    def _run_held(self, pending: _PendingDeadLetters, budget: int) -> int:
-        if not pending.queued:
-            return budget
-        routes, queued = _TurnRoutes(self), pending.queued
-        while queued and budget > 0 and pending.in_flight < IN_FLIGHT_MAX:
-            budget -= 1
-            held = queued.popleft()
-            if held.item.number not in pending.messages:
-                continue  # dropped meanwhile
-            held.is_refused = False
-            routed = routes.destination(pending.source, held.reason, held.item.message)
-            targets = [queue for queue in routed.queues if queue.uid not in held.reached]
-            if targets:
-                pending.in_flight += 1
-                held.waiting = {queue.uid for queue in targets}
-                for queue in targets:
-                    self._append(queue, routed.message, held)
-            elif routed.is_routed or not pending.source.keeps_unrouted(held.reason):
-                self._finish(held)
+    def _run_batches(self, batches: deque[_Batch], budget: int, routes: _TurnRoutes) -> int:
+        """Route a queue's dead letters in order, as far as they were read; read on."""
+        while batches and budget > 0:
+            batch = batches[0]
+            if batch.whole:
+                budget -= 1
+                item = batch.whole.popleft()
+                self._waiting_bytes -= len(item.message.content)
+                routed = routes.destination(batch.source, batch.reason, item.message)
+                self._tell(batch.source.queue, batch.reason, routed, is_held=False)
+                for queue in routed.queues:
+                    self._append(queue, routed.message, None)
+            elif batch.is_reading:
+                break
+            elif not batch.unread:
+                self._count_unread(batches.popleft())
+            elif self._waiting_bytes > BEHIND_BYTES:
+                break  # until the targets have taken some
             else:
-                pending.unrouted.append(held)
-                continue
-            if pending.is_probing:  # one has a route now: try all
-                pending.is_probing = False
-                queued.extend(pending.unrouted)
-                pending.unrouted.clear()
+                self._read_kept(batch)
         return budget
+
+    def _read_kept(self, batch: _Batch) -> None:
+        """Read the next messages of a batch."""
+        items = batch.next_unread()
+        self._count_unread(batch)
+        batch.is_reading = True
+
+        def arrived(found: list[Delivery] | None) -> None:
+            batch.is_reading = False
+            if found is None:  # the replica is gone, and so are they: at most once
+                self._dropped += len(items)
+            else:
+                self._take_whole(batch, found)
+            self._schedule()
+
+        assert batch.source.bodies is not None
+        batch.source.bodies.fill_later(items, arrived)
+
+    def _run_held(self, pending: _PendingDeadLetters, budget: int) -> int:
+        routes = _TurnRoutes(self)
+        while budget > 0 and pending.in_flight < IN_FLIGHT_MAX:
+            if pending.read:
+                budget -= 1
+                held, message = pending.read.popleft()
+                if held.item.number in pending.messages:  # not dropped meanwhile
+                    self._route_held(held, message, routes)
+            elif pending.is_reading or not self._read_held(pending):
+                break
+        return budget
+
+    def _read_held(self, pending: _PendingDeadLetters) -> bool:
+        """Read the messages that are routed next; False if there are none."""
+        some: list[_HeldMessage] = []
+        size_bytes = 0
+        while pending.queued and len(some) < FILLED_AT_ONCE and size_bytes < READ_BYTES:
+            held = pending.queued.popleft()
+            if held.item.number in pending.messages:
+                some.append(held)
+                size_bytes += held.item.message.body_size
+        if not some:
+            return False
+        items, bodies = [held.item for held in some], pending.source.bodies
+        if bodies is None:
+            pending.read.extend([(held, held.item.message) for held in some])
+            return True
+        pending.is_reading = True
+
+        def arrived(found: list[Delivery] | None) -> None:
+            pending.is_reading = False
+            if found is None:  # the replica is over, or another one leads: then they are forgotten
+                at_ms = self._clock.monotonic_ms() + RETRY_MS
+                pending.refused.extend([(at_ms, held) for held in some])
+                return
+            messages = [item.message for item in found]
+            pending.read.extend(zip(some, messages, strict=True))
+            self._schedule()
+
+        bodies.fill_later(items, arrived)
+        return True
+
+    def _route_held(self, held: _HeldMessage, message: Message, routes: _TurnRoutes) -> None:
+        pending = held.pending
+        held.is_refused = False
+        routed = routes.destination(pending.source, held.reason, message)
+        is_kept = pending.source.keeps_unrouted(held.reason)
+        self._tell(pending.source.queue, held.reason, routed, is_held=is_kept)
+        targets = [queue for queue in routed.queues if queue.uid not in held.reached]
+        if targets:
+            pending.in_flight += 1
+            held.waiting = {queue.uid for queue in targets}
+            for queue in targets:
+                self._append(queue, routed.message, held)
+        elif routed.is_routed or not is_kept:
+            self._finish(held)
+        else:
+            pending.unrouted.append(held)
+            return
+        if pending.is_probing:  # one has a route now: try all
+            pending.is_probing = False
+            pending.queued.extend(pending.unrouted)
+            pending.unrouted.clear()
+
+    def _tell(self, queue: Queue, reason: Reason, routed: _Routed, *, is_held: bool) -> None:
+        """Tell who follows messages of the vhost, if somebody does."""
+        watch = self._node.watch
+        if watch is None or queue.vhost not in watch.names:
+            return
+        lost = ""
+        if not routed.queues and (routed.is_routed or not is_held):
+            lost = "cycle" if routed.is_routed else "unroutable"
+        watch.died(queue, reason, routed.message, routed.queues, lost)
 
     def _append(self, queue: Queue, message: Message, held: _HeldMessage | None) -> None:
         size_bytes = len(message.content)
@@ -536,6 +715,10 @@ class DeadLetters:
                     "This list will not be logged again: %s",
                     list(queues),
                 )
+
+
+def _is_stub(item: Delivery) -> bool:
+    return item.message.is_stub
 
 
 class _TurnRoutes:

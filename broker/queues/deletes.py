@@ -8,7 +8,7 @@ from dataclasses import replace
 from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal, ReplyCode
 from broker.metadata.commands import DeleteQueue
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.ports import Done
 from broker.queues.classic import ClassicQueue
 from broker.queues.gate import Delete
@@ -43,8 +43,8 @@ class Deletes:
         """Delete a queue, wherever it is served."""
         queue = self._catalogue.queue_by_uid(request.queue.uid) or request.queue
         request, done = replace(request, queue=queue), request.done
-        if queue.type == "quorum":
-            self._delete_quorum(request)
+        if queue.type in REPLICATED:
+            self._delete_replicated(request)
         elif not self._is_served(queue):
             # Counts come from the next master, or a refusal once it was waited for in vain.
             self._queues.open(queue).stat(
@@ -132,7 +132,7 @@ class Deletes:
 
         self._propose(DeleteQueue(queue.record.uid), outcome, by)
 
-    def _delete_quorum(self, request: Delete) -> None:
+    def _delete_replicated(self, request: Delete) -> None:
         queue, done = request.queue, request.done
 
         def counted(stat: object) -> None:

@@ -96,17 +96,14 @@ class DiskCopy:
             items: Some of them stubs.
             keep: Pages stay, as the queue goes on with its stubs.
         """
-        numbers = sorted([item.number for item in items if item.message.is_stub])
-        if not numbers:
-            return items
-        found = dict(self.read(numbers, keep=keep))
-        return [
-            Delivery(item.number, item.delivery_count, found[item.number])
-            if item.message.is_stub
-            else item
-            for item in items
-            if not item.message.is_stub or item.number in found
-        ]
+        numbers = _numbers_of_stubs(items)
+        return _whole(items, dict(self.read(numbers, keep=keep))) if numbers else items
+
+    def started(self, items: list[Delivery]) -> list[Delivery]:
+        """As `filled` with `keep`; of large contents the first part alone."""
+        numbers = _numbers_of_stubs(items)
+        found = dict(self._store.read_starts(self._uid, numbers)) if numbers else {}
+        return _whole(items, found) if numbers else items
 
     def drop_pages(self, first: int, last: int) -> None:
         """Remove all pages from number `first` to `last`, both included."""
@@ -187,3 +184,18 @@ class DiskCopy:
         """Remove everything the queue has on this disk."""
         self._paged.clear()
         self._store.delete_queue(self._uid)
+
+
+def _numbers_of_stubs(items: list[Delivery]) -> list[int]:
+    return sorted([item.number for item in items if item.message.is_stub])
+
+
+def _whole(items: list[Delivery], found: dict[int, Message]) -> list[Delivery]:
+    """Deliveries with the contents that were found, in the same order, without what was not."""
+    return [
+        Delivery(item.number, item.delivery_count, found[item.number])
+        if item.message.is_stub
+        else item
+        for item in items
+        if not item.message.is_stub or item.number in found
+    ]

@@ -77,7 +77,7 @@ def encode_reply(reply: QueueReply) -> bytes:
     return _encoder.encode(reply)
 
 
-def decode_reply(data: bytes) -> QueueReply:
+def decode_reply(data: bytes | memoryview) -> QueueReply:
     """Read what `encode_reply` wrote.
 
     Raises:
@@ -111,12 +111,12 @@ def cut_reply(reply: QueueReply) -> Iterator[QueueReply]:
         yield msgspec.structs.replace(bare, replies=reply.replies, lost_consumers=last)
 
 
-def pack_commands(uid: int, batch: CommandBatch) -> bytes:
-    """Return the payload that brings a batch to a queue's node."""
-    return uid.to_bytes(UID_SIZE, "big") + encode_commands(batch)
+def pack_commands(uid: int, batch: CommandBatch) -> tuple[bytes, bytes]:
+    """Return the payload that brings a batch to a queue's node, in pieces."""
+    return uid.to_bytes(UID_SIZE, "big"), encode_commands(batch)
 
 
-def unpack_commands(payload: bytes) -> tuple[int, CommandBatch]:
+def unpack_commands(payload: bytes | memoryview) -> tuple[int, CommandBatch]:
     """Read what `pack_commands` wrote: the queue's incarnation and the batch.
 
     Raises:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from broker.audit.actor import BROKER, Actor
 from broker.counters import QueueingCounts
 from broker.fifo.commands import CommandBatch
+from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ChangeRings, DeleteQueue
 from broker.metadata.records import Queue
@@ -16,6 +17,7 @@ from broker.ports import Clock, Done, Journal
 from broker.queues.envelopes import QueueReply
 from broker.queues.timing import Defer, Later
 from broker.storage.message_store import MessageStore
+from broker.streams.questions import StreamQuestion
 
 
 def _always() -> bool:
@@ -50,6 +52,7 @@ class NodeContext:
         has_alarm: Whether a node is short of memory or disk.
         later: `loop.call_later`; None: nothing is delayed, all is done at once.
         counts: What queues did here.
+        watch: Is told where followed messages go when they die; None: nobody follows any.
     """
 
     node: str
@@ -67,10 +70,35 @@ class NodeContext:
     has_alarm: Callable[[], bool] = _never
     later: Later | None = None
     counts: QueueingCounts = field(default_factory=QueueingCounts)
+    watch: DeathWatch | None = None
 
     def after(self, seconds: float, call: Callable[[], None]) -> object:
         """Call something after so many seconds."""
         return self.defer(call) if self.later is None else self.later(seconds, call)
+
+
+class DeathWatch(Protocol):
+    """Whoever follows single messages (`broker.session.traced_vhosts.TracedVhosts`).
+
+    Attributes:
+        names: Vhosts in which messages are looked for; nothing need be told of others.
+    """
+
+    names: set[str]
+
+    def died(
+        self, queue: Queue, reason: str, message: Message, targets: Sequence[Queue], lost: str
+    ) -> None:
+        """A message died and was routed.
+
+        Args:
+            queue: Where it was.
+            reason: Why, as of `broker.fifo.limits.Reason`.
+            message: With its content.
+            targets: Where it goes.
+            lost: Where it goes nowhere, and is gone: "unroutable" or "cycle"; else "".
+        """
+        ...
 
 
 class Propose(Protocol):
@@ -89,8 +117,25 @@ class Propose(Protocol):
         ...
 
 
+class Turns(Protocol):
+    """Whose turn it is to do what only one queue may do at a time (`replicas.forms.MoveTurns`)."""
+
+    def begin(self) -> bool:
+        """Take the turn; False while another queue has it."""
+        ...
+
+    def end(self) -> None:
+        """Give it back."""
+        ...
+
+
 class QueueHost(Protocol):
     """The registry, as the queues that run in it see it."""
+
+    @property
+    def moves(self) -> Turns:
+        """Whose turn it is to move messages."""
+        ...
 
     def delete(
         self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
@@ -113,6 +158,10 @@ class QueueHost(Protocol):
 
     def begins_to_lead(self, uid: int, term: int) -> None:
         """Note that a quorum queue's replica here leads."""
+        ...
+
+    def outdated(self, uid: int) -> None:
+        """Open a quorum queue's replica again, in the form with its bodies in the log."""
         ...
 
 
@@ -156,6 +205,26 @@ class PeerTransport(Protocol):
             uid: The queue's incarnation.
             done: Called with a `QueueStat` or a `Refusal`.
             is_declare: A declare asks, which renews the life of a queue that expires.
+        """
+        ...
+
+    def ask_stream(self, node: str, question: StreamQuestion, done: Done) -> None:
+        """Ask a node that has a replica of a stream.
+
+        Args:
+            node: The node to ask.
+            question: What about.
+            done: Called with a `StreamAnswer` or a `Refusal`.
+        """
+        ...
+
+    def ask_move(self, node: str, uid: int, index: int) -> None:
+        """Ask a quorum queue's leader to move messages; it may be lost, and is asked again.
+
+        Args:
+            node: The leader.
+            uid: The queue's incarnation.
+            index: The last entry whose messages are to be moved.
         """
         ...
 
@@ -231,6 +300,14 @@ class Loopback:
             self._here.stat_here(uid, done, is_declare=is_declare)
         else:
             self._peers.ask_stat(node, uid, done, is_declare=is_declare)
+
+    def ask_stream(self, node: str, question: StreamQuestion, done: Done) -> None:
+        """Ask another node about a stream."""
+        self._peers.ask_stream(node, question, done)
+
+    def ask_move(self, node: str, uid: int, index: int) -> None:
+        """Ask a queue's leader, which is another node, to move messages."""
+        self._peers.ask_move(node, uid, index)
 
 
 STRANGE_MS: Final = 60_000

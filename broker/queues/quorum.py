@@ -15,16 +15,21 @@ Invariants:
 3. After group 0 has ended a boot, each queue's leader ends it in its queue by a command.
 4. All replicas begin with the rules of the record. The leader proposes the rules of policies as an
    entry, and likewise the time at which a message expires and the drop of held dead letters.
+5. With a log that is kept, no body leaves it before the machine has no message of it any more, and
+   the leader fills every stub that leaves (docs/protocol-rules.md P28).
+6. A replica whose log is not kept yet, and that is sent a state without bodies, does nothing with
+   it: it is opened again in the other form (decision 0065).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from broker.counters import MessageCounts
+from broker.fifo.checkpoints.checkpoint import lacks_bodies
 from broker.fifo.command_sizes import size_of
 from broker.fifo.commands import (
     UNENCODABLE,
@@ -32,6 +37,7 @@ from broker.fifo.commands import (
     DropDeadLettered,
     EndBoot,
     Get,
+    Moved,
     QueueCommand,
     QueueEntry,
     Release,
@@ -46,19 +52,26 @@ from broker.fifo.commands import (
     split_at_looks,
     width,
 )
+from broker.fifo.effects import Effects
 from broker.fifo.limits import Rules
+from broker.fifo.logged.blocks import Blocks
+from broker.fifo.logged.ready import WINDOW_BYTES
 from broker.fifo.machine import QueueMachine
+from broker.fifo.ready.places import Place, Placed
+from broker.fifo.statistics.details import oldest_of
 from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
-from broker.ports import QueueDetails, QueueStat
+from broker.ports import NO_DETAILS, NOTHING, QueueDetails, QueueLook, QueueStat
 from broker.queues.dead_letters import DeadLetters, DeadLetterSource
 from broker.queues.envelopes import QueueReply, replies_by_node
 from broker.queues.flow import Pace
 from broker.queues.machine_settings import founding_config, rules_of
 from broker.queues.node import NodeContext, QueueHost
+from broker.queues.paging.kept_log import KeptGroup, KeptLog
 from broker.queues.queue_expiry import QueueExpiry
 from broker.queues.timing import DueTimer
+from raft.parts import extra
 
 _log = logging.getLogger(__name__)
 
@@ -72,12 +85,20 @@ SETTLES_WAIT_S: Final = 0.05
 """How long settles wait for a publish at most; far below the 2 s in which an ack may be lost."""
 
 
+MOVE_WAIT_S: Final = 0.02
+"""Between two entries that move messages, of 1 MiB each."""
+
+
+ASK_TICKS: Final = 3
+"""A replica asks so seldom, in seconds, that messages be moved: most are when it asks again."""
+
+
 TIME_ENTRIES_MS: Final = 10
 """Least time between entries with only the time: each expires all that is due by then."""
 
 
-class RaftGroup(Protocol):
-    """What a replica needs of its Raft group."""
+class RaftGroup(KeptGroup, Protocol):
+    """What a replica needs of its Raft group; its log only if that is kept."""
 
     @property
     def leader(self) -> str | None:
@@ -99,6 +120,7 @@ class QuorumQueue:
         host: Told when this replica begins to lead, and when the queue has been unused for its
             x-expires (P5): then it accepts nothing until `resume`.
         dead_letters: Takes messages that die while this replica leads.
+        is_logged: Its log is kept, and has the bodies.
 
     Attributes:
         commit_ms: How long the latest entry proposed here took until it was applied.
@@ -111,6 +133,8 @@ class QuorumQueue:
         node: NodeContext,
         host: QueueHost,
         dead_letters: DeadLetters,
+        *,
+        is_logged: bool = False,
     ) -> None:
         self.record = record
         self.settings = settings
@@ -124,6 +148,9 @@ class QuorumQueue:
         self._host = host
         self._dead_letters = dead_letters
         self._later = node.later
+        self._after = node.after
+        self._is_moving = False
+        self._ticks = 0
         self._is_due = False
         self._proposals = 0  # by which `_end_patience` knows that its settles were proposed
         self._is_patient = False
@@ -138,9 +165,19 @@ class QuorumQueue:
         self._timer = DueTimer(node.clock, node.after, self._rang)
         self._expiry = QueueExpiry(node.clock, is_auto_delete=False, expires_ms=settings.expires_ms)
         self._rules = rules_of(record, settings)
-        self._machine = QueueMachine(founding_config(record))
+        self._is_logged = is_logged
+        self._is_outdated = False  # it was given a state that this form can't hold
+        window_bytes = WINDOW_BYTES if is_logged else None
+        self._machine = QueueMachine(founding_config(record), window_bytes)
+        self._log: KeptLog | None = None
 
     # For nodes.
+
+    def opened(self, group: RaftGroup) -> None:
+        """Note the replica's group."""
+        self.group = group
+        if self._is_logged:
+            self._log = KeptLog(self._machine, group, self)
 
     def receive(self, batch: CommandBatch) -> None:
         """Put a node's batch into the next entry, or reply who leads."""
@@ -178,8 +215,11 @@ class QuorumQueue:
         self._check_expiry()
 
     def tick(self) -> None:
-        """Once a second, as the leader: propose again what may have been lost."""
+        """Once a second: let the log go; as the leader, propose again what may have been lost."""
+        if self._log is not None:
+            self._log.tick()
         if self.is_leading:
+            self._move()
             self._rule()
             self._check_expiry()
             if self._machine.is_pump_due:
@@ -187,6 +227,8 @@ class QuorumQueue:
             if self._undropped:
                 undropped, self._undropped = self._undropped, []
                 self._drop_dead_lettered(undropped)
+        else:
+            self._ask_to_move()
 
     @property
     def is_still_ending(self) -> bool:
@@ -212,7 +254,13 @@ class QuorumQueue:
     def stat(self, state: str = "running") -> QueueStat:
         """Return the queue's counts; exact at the leader."""
         stat = self._machine.stat(state)
-        return stat._replace(active=self._machine.consumers.active_key())
+        stat = stat._replace(active=self._machine.consumers.active_key())
+        if self._log is None:
+            return stat
+        counts = self._machine.paging.counts()
+        return stat._replace(
+            alpha=counts.alpha, alpha_bytes=counts.alpha_bytes, ram_bytes=counts.ram_bytes
+        )
 
     def details(self, now_ms: int) -> QueueDetails:
         """Return what listings show of the queue beside its counts; all of it is persistent.
@@ -223,7 +271,21 @@ class QuorumQueue:
         found, stat = self._machine.details(now_ms), self._machine.stat()
         found.persistent = stat.ready + stat.unacked
         found.persistent_bytes = stat.ready_bytes + stat.unacked_bytes
+        log = self._log
+        oldest = None if log is None else oldest_of(self._machine.messages)
+        if log is not None and oldest is not None and oldest.message.is_stub and self.is_leading:
+            found.head_timestamp = log.head_timestamp(oldest)
         return found
+
+    def look(self, now_ms: int) -> QueueLook:
+        """Return what metrics show of the queue.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
+        if self._machine.is_idle:
+            return QueueLook(self.counts, NOTHING, NO_DETAILS)
+        return QueueLook(self.counts, self.stat(), self.details(now_ms))
 
     @property
     def counts(self) -> MessageCounts:
@@ -235,34 +297,71 @@ class QuorumQueue:
 
         Args:
             first: How many to skip.
-            count: How many to return.
+            count: How many to return. Stubs are among them, unless this is a store.
         """
         return self._machine.messages.peek(first, count)
+
+    def walk(self, after: Place, count: int) -> list[Placed]:
+        """Return ready messages behind a place, in their order; exact at the leader.
+
+        Args:
+            after: Where to begin.
+            count: How many to return. Stubs are among them.
+        """
+        return self._machine.messages.walk(after, count)
+
+    def read(self, items: list[Delivery], done: Callable[[list[Delivery] | None], None]) -> None:
+        """As `fill_later`, for those who look at messages."""
+        self.fill_later(items, done)
+
+    def fill_later(
+        self, items: list[Delivery], done: Callable[[list[Delivery] | None], None]
+    ) -> None:
+        """Read bodies (`KeptLog.fill_later`, `dead_letters.DeadBodies`)."""
+        if self._log is None:
+            done(items)
+        else:
+            self._log.fill_later(items, done)
+
+    def keep(self, unread: Blocks) -> None:
+        """Keep the bodies of dead messages until they are taken out (`dead_letters.DeadBodies`)."""
+        assert self._log is not None, "only a log that is kept has bodies that must be read"
+        self._log.keep(unread)
 
     # For Raft (`raft.ports.Machine`).
 
     def apply(self, index: int, data: bytes) -> object:
         """Apply an entry; the leader then answers."""
-        del index  # messages are numbered by the machine
+        if self._is_outdated:
+            return None
         entry: QueueEntry = decode_entry(data)
         before = self._machine.rules
-        self._machine.apply_entry(entry)
+        self._machine.apply_entry(entry, index - extra(len(data)))
         rules = self._machine.rules
         if rules is not before and not rules.is_held:
             self._dead_letters.forget(self.record.uid)  # the machine has removed them
         if self._waiting and not self._is_due and self._machine.has_ready:
             self._hurry()  # consumers need the credit of the settles that waited
         self._run()
+        if self._log is not None and self._log.applied(index, len(data)) and self.is_leading:
+            self._defer(self._move)  # a second later the log may be longer by a second's load
         return None
 
-    def snapshot(self) -> Sequence[bytes]:
-        """The machine's state, with the bodies of all its messages (P28)."""
-        return self._machine.snapshot()
+    def snapshot(self) -> Iterable[bytes]:
+        """The machine's state, with all bodies that are not in a log that is kept (P28)."""
+        assert not self._is_outdated, "it would take the place of the state that was restored"
+        return self._machine.snapshot() if self._log is None else self._log.checkpoint()
 
     def restore(self, index: int, parts: Sequence[bytes]) -> None:
-        """Load a snapshot."""
+        """Load a snapshot, or a checkpoint of a log that is kept."""
         del index
+        if not self._is_logged and lacks_bodies(parts):
+            self._is_outdated = True
+            self._host.outdated(self.record.uid)
+            return
         self._machine.restore(list(parts))
+        if self._log is not None:
+            self._log.restored()
 
     def role_changed(self, *, leader: bool, term: int) -> None:
         """Begin to serve as the leader, or stop.
@@ -273,6 +372,8 @@ class QuorumQueue:
         self.is_leading = leader
         self._waiting.clear()
         self._undropped.clear()
+        if self._log is not None:
+            self._log.drop()
         self._told_ms = 0
         self._asked = self._machine.rules
         self._dead_letters.forget(self.record.uid)
@@ -303,6 +404,51 @@ class QuorumQueue:
         """Propose to drop dead letters that have reached all their targets."""
         if self.is_leading:
             self._add_command(DropDeadLettered(numbers))
+
+    def moves_wanted(self, index: int) -> None:
+        """As the leader: another replica has bodies in memory alone (`KeptLog.awaited`)."""
+        if self._log is not None and self.is_leading:
+            self._log.wanted(index)
+
+    def _move(self) -> None:
+        """Propose that messages be moved, if that makes the memory or the log smaller."""
+        if self._log is None or self.group is None or self._is_moving or not self.is_leading:
+            return
+        if self._log.is_entry_due:
+            self._serve_on()
+        if not self._host.moves.begin():
+            return
+        self._is_moving = True
+        self._log.next_move(self._propose_move)
+
+    def _propose_move(self, command: Moved | None) -> None:
+        """Propose what was read; if that took so long that another leads, it is refused."""
+        if command is None or self.group is None or not self.is_leading:
+            self._is_moving = False
+            self._host.moves.end()
+            return
+        data = self._encoded([command], self._clock.now_ms())
+        self.group.propose_nowait(data, self._moved)
+
+    def _moved(self, result: object) -> None:
+        """Go on behind other work, unless the entry was lost: then with the next tick."""
+        self._host.moves.end()
+        if isinstance(result, Exception):
+            self._is_moving = False
+        else:
+            self._after(MOVE_WAIT_S, self._move_on)
+
+    def _move_on(self) -> None:
+        self._is_moving = False
+        self._move()
+
+    def _ask_to_move(self) -> None:
+        """Have the leader move the messages whose bodies are in this replica's memory alone."""
+        awaited = None if self._log is None else self._log.awaited
+        leader = None if self.group is None else self.group.leader
+        self._ticks += 1
+        if awaited is not None and leader is not None and self._ticks % ASK_TICKS == 0:
+            self._transport.ask_move(leader, self.record.uid, awaited)
 
     def _rang(self) -> None:
         """The timer fired: the head or the queue itself may expire."""
@@ -440,18 +586,35 @@ class QuorumQueue:
         effects = self._machine.take_effects()
         if not self.is_leading:
             return
-        if self._machine.is_pump_due:
+        if self._machine.is_pump_due and not self._is_reading:
             self._serve_on()
         self._wake_again()
         if self._expiry.is_limited:
             self._check_expiry()
         if not effects:
             return
+        if self._log is None:
+            self._hand_out(effects)
+        else:
+            self._log.fill(effects)
+
+    @property
+    def _is_reading(self) -> bool:
+        return self._log is not None and self._log.is_reading
+
+    def hand_out(self, effects: Effects) -> None:
+        """Hand out what is whole, and serve consumers on if nothing is read for any of them."""
+        if self.is_leading:
+            self._hand_out(effects)
+            if self._machine.is_pump_due and not self._is_reading:
+                self._serve_on()
+
+    def _hand_out(self, effects: Effects) -> None:
         if effects.died:
             strategy = self.settings.dead_letter_strategy
             self._counts.died(self.record.type, strategy, effects.died)
         if effects.dead:
-            source = DeadLetterSource(self.record, self.settings, self._drop_dead_lettered)
+            source = DeadLetterSource(self.record, self.settings, self._drop_dead_lettered, self)
             self._dead_letters.take(source, effects.dead)
         stat = self._machine.stat()
         lag = stat.ready if stat.consumers else 0

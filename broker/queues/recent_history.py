@@ -34,11 +34,19 @@ WAITING_MAX: Final = 1_000
 """Most bindings that wait for leaders; beyond it, the oldest get no history."""
 
 
+class Store(Protocol):
+    """A store that is led here; all its messages are in memory (`quorum.QuorumQueue`)."""
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
+        """Return messages in the store's order."""
+        ...
+
+
 class Stores(Protocol):
     """The stores of this node, as the replayer sees them (`registry.QueueRegistry`)."""
 
-    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
-        """Return messages of a store, in its order; None unless its leader is here."""
+    def quorum_here(self, uid: int) -> Store | None:
+        """Return a store; None unless its leader is here."""
         ...
 
     def is_leaderless(self, uid: int) -> bool:
@@ -67,12 +75,13 @@ class RecentHistoryReplayer:
         store = self._catalogue.store(binding.vhost, binding.source)
         if store is None:
             return
-        is_led_here = self._stores.peek_here(store.uid, 0, 1) is not None
-        if self._stores.is_leaderless(store.uid) or (is_led_here and not self._node.has_lease()):
+        led = self._stores.quorum_here(store.uid)
+        is_leaderless = self._stores.is_leaderless(store.uid)
+        if is_leaderless or (led is not None and not self._node.has_lease()):
             self._waiting = [*self._waiting[1 - WAITING_MAX :], binding]
             return
         first = 0
-        while found := self._stores.peek_here(store.uid, first, BATCH_MESSAGES_MAX):
+        while led is not None and (found := led.peek(first, BATCH_MESSAGES_MAX)):
             first += len(found)
             self._publish(binding, [_remembered(each.message) for each in found])
 

@@ -31,6 +31,13 @@ def settle_lost(queue: Queue) -> Refusal:
     )
 
 
+def damaged(queue: Queue) -> Refusal:
+    """The log of the queue's only replica is damaged, and it is not served."""
+    where = quoted("queue", queue.name, queue.vhost)
+    text = f"{where} is down: the log of its only replica, on node '{queue.members[0]}', is damaged"
+    return Refusal(ReplyCode.NOT_FOUND, text)
+
+
 def unavailable(queue: Queue) -> Refusal:
     """RabbitMQ's answer for a queue that nobody serves now.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final, TypeVar
 
 from broker.audit.actor import BROKER, Actor
 from broker.counters import MessageCounts, QueueingCounts
@@ -24,11 +24,11 @@ from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import CommandBatch, Drop, Purge, owner_of
 from broker.fifo.config import QueueConfig
 from broker.fifo.machine import QueueMachine
-from broker.message import Delivery
 from broker.metadata.queue_settings import QueueSettings, settings_of
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.metadata.results import Changes
-from broker.ports import Done, QueueDetails, QueueStat
+from broker.metadata.streams.settings import StreamSettings, stream_settings_of
+from broker.ports import Done, QueueDetails, QueueLook, QueueStat
 from broker.queues.classic import ClassicQueue
 from broker.queues.client.remote import RemoteQueue
 from broker.queues.dead_letters import DeadLetters
@@ -40,10 +40,18 @@ from broker.queues.machine_settings import config_of
 from broker.queues.mirrored.mirrored_queues import MirroredQueues, RingInfo
 from broker.queues.mirrored.ports import AllLinked, Neighbours
 from broker.queues.node import Boots, Loopback, NodeContext
+from broker.queues.paging import kept_log
 from broker.queues.paging.memory_budget import LAZY_RAM_BYTES
 from broker.queues.paging.node_pager import Pageable
-from broker.queues.quorum import QuorumQueue, RaftGroup
+from broker.queues.quorum import QuorumQueue
 from broker.queues.recent_history import RecentHistoryReplayer
+from broker.queues.replicas.forms import MoveTurns, is_logged
+from broker.queues.replicas.groups import Groups
+from broker.queues.replicas.replica import Replica, leader_of
+from broker.queues.replicas.stream_reading import StreamReading
+from broker.queues.streams.client import StreamClient
+from broker.queues.streams.log import log_file_bytes
+from broker.queues.streams.replica import StreamReplica
 
 _log = logging.getLogger(__name__)
 
@@ -51,17 +59,7 @@ CLASSIC_BOOTS_TICKS: Final = 10
 """Classic queues end dead boots when a boot ends, and every so many ticks, since some count as over
 only after a time (`Boots.is_over`). Asking 10,000 queues each second took a tenth of a core."""
 
-
-class Groups(Protocol):
-    """The Raft groups of quorum replicas."""
-
-    def open(self, queue: Queue, machine: QuorumQueue) -> RaftGroup:
-        """Start or recover this node's replica of the queue's group."""
-        ...
-
-    def close(self, uid: int, *, erase: bool) -> None:
-        """Stop a replica; `erase` removes its log for good."""
-        ...
+T = TypeVar("T")
 
 
 class QueueRegistry:
@@ -74,6 +72,8 @@ class QueueRegistry:
 
     Attributes:
         mirrored: This node's part in mirrored queues.
+        moves: Whose turn it is to move messages.
+        reading: The logs of streams that can be read here.
     """
 
     def __init__(
@@ -87,11 +87,15 @@ class QueueRegistry:
         self._transport = transport
         self._groups = groups
         self._classic: dict[int, ClassicQueue] = {}
-        self._quorum: dict[int, QuorumQueue] = {}
+        self._replicas: dict[int, Replica] = {}
         self._remote: dict[int, RemoteQueue] = {}
+        self._followed: set[int] = set()  # opened with the policies of `_followed_version`
+        self._followed_version = -1
         self._warned: dict[int, tuple[str, ...]] = {}  # warnings about settings, logged already
         self._boots = Boots(node.catalogue, node.clock)
         self._ticks = 0
+        self.moves = MoveTurns()
+        self.reading = StreamReading(node, self._replicas)
         self.led_lately: dict[int, str] = {}
         self._deletes = Deletes(node, self._classic, self)
         self._dead_letters = DeadLetters(node, self)
@@ -115,11 +119,15 @@ class QueueRegistry:
         return self._open_remote(current, is_gone=False)
 
     def _open_remote(self, queue: Queue, *, is_gone: bool) -> RemoteQueue:
-        remote = RemoteQueue(queue, self._context)
+        if queue.type == "stream":
+            remote: RemoteQueue = StreamClient(queue, self._context, self.reading)
+        else:
+            remote = RemoteQueue(queue, self._context)
         if is_gone:
             remote.deleted()
         else:
             self._remote[queue.uid] = remote
+            self._note_damage(queue)
         return remote
 
     def find(self, uid: int) -> QueueHandle | None:
@@ -147,14 +155,37 @@ class QueueRegistry:
 
     def expired(self, uid: int) -> None:
         """Have a quorum queue deleted that nobody uses."""
-        self._deletes.expired(self._quorum[uid])
+        expired = self._replicas[uid]
+        assert isinstance(expired, QuorumQueue), "streams do not expire"
+        self._deletes.expired(expired)
 
     def begins_to_lead(self, uid: int, term: int) -> None:
         """A replica here leads: end dead boots in it, and tell all nodes where to send (P17)."""
         self._context.counts.elections += 1
-        self._quorum[uid].end_boots(self.is_over)
+        self._replicas[uid].end_boots(self.is_over)
         self.led_lately[uid] = self._node
         self._tell_all(QueueReply(uid, term))
+
+    def outdated(self, uid: int) -> None:
+        """Open a replica again in the form that the state needs which it was sent."""
+        self._context.defer(lambda: self.reopen(uid, must_be_logged=True))
+
+    def reopen(self, uid: int, *, must_be_logged: bool = False) -> None:
+        """Close a replica, and open it again when what it wrote is durable."""
+        replica = self._replicas.get(uid)
+        if replica is not None:
+            replica.stop()
+            self._groups.close(uid, erase=False)
+            self._groups.when_settled(
+                uid, lambda: self._open_again(replica, must_be_logged=must_be_logged)
+            )
+
+    def _open_again(self, replica: Replica, *, must_be_logged: bool) -> None:
+        queue = self._catalogue.queue_by_uid(replica.record.uid)
+        if queue is not None and self._replicas.get(queue.uid) is replica:
+            del self._replicas[queue.uid]
+            self._start(queue, must_be_logged=must_be_logged)
+            self._tell_readers(queue.uid)
 
     # For mirrored queues (`mirrored.ports.MirroredQueueHost`).
 
@@ -216,7 +247,7 @@ class QueueRegistry:
 
     # For other nodes.
 
-    def receive_ring(self, node: str, payload: bytes) -> None:
+    def receive_ring(self, node: str, payload: bytes | memoryview) -> None:
         """Hand a node's ring bytes to the ring they are for."""
         self.mirrored.receive(node, payload)
 
@@ -232,7 +263,7 @@ class QueueRegistry:
         if classic is not None:
             classic.receive(batch)
             return
-        quorum = self._quorum.get(uid)
+        quorum = self._replicas.get(uid)
         if quorum is not None:
             quorum.receive(batch)
 
@@ -244,38 +275,45 @@ class QueueRegistry:
 
     def stat_here(self, uid: int, done: Done, *, is_declare: bool = False) -> None:
         """Return the counts of a queue that is served here; a declare renews its x-expires."""
+        queue = self._served(uid)
+        if queue is None:
+            done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+        elif isinstance(queue, ClassicQueue):
+            queue.stat(done, is_declare=is_declare)
+        else:
+            done(queue.stat())
+
+    def move_here(self, uid: int, index: int) -> None:
+        """Move messages of a quorum queue that is led here: another replica needs that."""
+        quorum = self._replicas.get(uid)
+        if isinstance(quorum, QuorumQueue):
+            quorum.moves_wanted(index)
+
+    def _served(self, uid: int) -> ClassicQueue | Replica | None:
+        """A queue that is served here; else None."""
         classic = self._classic.get(uid)
         if classic is not None:
-            classic.stat(done, is_declare=is_declare)
-            return
-        quorum = self._quorum.get(uid)
-        if quorum is not None and quorum.is_leading:
-            done(quorum.stat())
-            return
-        done(Refusal(ReplyCode.NOT_FOUND, f"queue {uid} is not served by {self._node}"))
+            return classic
+        replica = self._replicas.get(uid)
+        return replica if replica is not None and replica.is_leading else None
 
     def count_here(self, uid: int) -> QueueStat | None:
         """Counts of messages and consumers only, of a queue that is served here; else None."""
-        classic = self._classic.get(uid)
-        if classic is not None:
-            return classic.machine.stat()
-        quorum = self._quorum.get(uid)
-        return quorum.stat() if quorum is not None and quorum.is_leading else None
+        queue = self._served(uid)
+        if isinstance(queue, ClassicQueue):
+            return queue.machine.stat()
+        return None if queue is None else queue.stat()
 
     def levels_here(self, uid: int) -> QueueStat | None:
         """As `count_here`, and what a classic queue has in memory and on disk."""
         classic = self._classic.get(uid)
-        if classic is not None:
-            return classic.pager.stat(classic.machine.stat())
-        return self.count_here(uid)
+        count = self.count_here(uid)
+        return count if classic is None or count is None else classic.pager.stat(count)
 
     def counts_here(self, uid: int) -> MessageCounts | None:
         """What is counted at a queue that is served here; else None."""
-        classic = self._classic.get(uid)
-        if classic is not None:
-            return classic.machine.messages.counts
-        quorum = self._quorum.get(uid)
-        return quorum.counts if quorum is not None and quorum.is_leading else None
+        queue = self._served(uid)
+        return None if queue is None else queue.counts
 
     def details_here(self, uid: int, now_ms: int) -> QueueDetails | None:
         """What listings show beside the counts of a queue that is served here; else None.
@@ -284,11 +322,13 @@ class QueueRegistry:
             uid: The queue's incarnation.
             now_ms: Milliseconds since the epoch.
         """
-        classic = self._classic.get(uid)
-        if classic is not None:
-            return classic.pager.details(now_ms)
-        quorum = self._quorum.get(uid)
-        return quorum.details(now_ms) if quorum is not None and quorum.is_leading else None
+        queue = self._served(uid)
+        return None if queue is None else queue.details(now_ms)
+
+    def look_here(self, uid: int, now_ms: int) -> QueueLook | None:
+        """As `details_here`: what metrics show."""
+        queue = self._served(uid)
+        return None if queue is None else queue.look(now_ms)
 
     def consumer_count(self, uid: int) -> int:
         """Return a queue's number of consumers: all if it is served here, else this node's."""
@@ -298,11 +338,10 @@ class QueueRegistry:
         remote = self._remote.get(uid)
         return 0 if remote is None else remote.consumer_count
 
-    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
-        """Return messages of a quorum queue, in its order; None unless its leader is here."""
-        replica = self._quorum.get(uid)
-        is_leading = replica is not None and replica.is_leading
-        return replica.peek(first, count) if replica is not None and is_leading else None
+    def quorum_here(self, uid: int) -> QuorumQueue | None:
+        """Return a quorum queue, or a store; None unless its leader is here."""
+        queue = self._served(uid)
+        return queue if isinstance(queue, QuorumQueue) else None
 
     def cancel_delays(self, store: Queue, numbers: list[int] | None, done: Done) -> None:
         """Remove messages from an x-delayed-message exchange's store.
@@ -342,11 +381,36 @@ class QueueRegistry:
         for binding in changes.history_bindings:
             self._recent_history.replay(binding)
 
+    def begin_replica(self, uid: int) -> None:
+        """Begin this node's replica of a queue, if it has one: at the start, before all else.
+
+        So not all are begun in the turn of `reconcile_all`. A queue that was deleted meanwhile has
+        none; a later change of one is found there.
+        """
+        queue = self._catalogue.queue_by_uid(uid)
+        if queue is not None and queue.type != "classic":
+            self._start(queue)
+
+    def opening(self) -> Iterator[None]:
+        """Open the classic queues that this node serves, one in each step, before it serves.
+
+        `reconcile_all` does what is left, and follows what has changed meanwhile.
+        """
+        for uid in [queue.uid for queue in self._catalogue.queues_on(self._node)]:
+            queue = self._catalogue.queue_by_uid(uid)
+            if queue is not None and self._is_home(queue) and uid not in self._classic:
+                if self._followed_version != self._catalogue.version:
+                    self._followed_version = self._catalogue.version
+                    self._followed.clear()
+                self._start_classic(queue)
+                self._followed.add(uid)
+                yield
+
     def reconcile_all(self) -> None:
         """Compare everything: at the start and after a snapshot."""
         self._check_homes()
         wanted = {queue.uid: queue for queue in self._catalogue.all_queues()}
-        for uid in [*self._classic, *self._quorum, *self._remote]:
+        for uid in [*self._classic, *self._replicas, *self._remote]:
             if uid not in wanted:
                 self._stop(uid)
         for uid in self._store.queues():
@@ -354,15 +418,17 @@ class QueueRegistry:
                 self._store.delete_queue(uid)
         for queue in wanted.values():
             self._start(queue)
-        for uid in {*self._quorum, *self._remote, *self._classic}:
+        followed = self._followed if self._followed_version == self._catalogue.version else ()
+        for uid in {*self._replicas, *self._remote, *self._classic}:
             known = [
                 each.record
-                for each in (self._quorum.get(uid), self._remote.get(uid), self._classic.get(uid))
+                for each in (self._replicas.get(uid), self._remote.get(uid), self._classic.get(uid))
                 if each
             ]
-            if any(record != wanted[uid] for record in known):
+            if any(each is not wanted[uid] and each != wanted[uid] for each in known):
                 self._moved(wanted[uid])
-            self._follow(uid)
+            if uid not in followed:
+                self._follow(uid)
         self._end_boots()
         self.mirrored.boots_ended()
         self.retarget()
@@ -375,12 +441,8 @@ class QueueRegistry:
 
     def link_up(self, node: str) -> None:
         """A link to a node was opened anew: repeat what may have been lost with the old one."""
-        for classic in self._classic.values():
-            classic.link_up(node)
-        for quorum in self._quorum.values():
-            quorum.link_up(node)
-        for remote in list(self._remote.values()):
-            remote.link_up(node)
+        for queue in (*self._classic.values(), *self._replicas.values(), *self._remote.values()):
+            queue.link_up(node)
 
     def drained(self, node: str) -> None:
         """A link has room again: go on with what waited for it."""
@@ -389,32 +451,46 @@ class QueueRegistry:
         for remote in list(self._remote.values()):
             remote.drained(node)
 
-    def tick(self) -> None:
-        """Once a second: give up requests that waited too long, repeat those without an answer."""
+    def tick(self) -> Iterator[None]:
+        """Once a second, in steps: give up requests that waited too long, repeat the others."""
         self._deletes.tick()
         self._dead_letters.tick()
         self._recent_history.try_again()
-        self._ticks += 1
-        self._end_boots(classic=self._ticks % CLASSIC_BOOTS_TICKS == 0)
         self.mirrored.tick()
-        for remote in list(self._remote.values()):
+        self._ticks += 1
+        for remote in _still_there(self._remote):
             remote.tick()
-        for classic in list(self._classic.values()):
+            yield
+        for classic in _still_there(self._classic):
+            if self._ticks % CLASSIC_BOOTS_TICKS == 0:
+                classic.end_boots(self.is_over)
             classic.tick()
-        for quorum in list(self._quorum.values()):
+            yield
+        for quorum in _still_there(self._replicas):
+            quorum.end_boots(self.is_over)
             quorum.tick()
+            yield
+        self.reading.rest()
 
     def local_classic(self) -> list[ClassicQueue]:
         """The classic queues that this node serves."""
         return list(self._classic.values())
 
-    def local_quorum(self) -> list[QuorumQueue]:
-        """This node's quorum replicas."""
-        return list(self._quorum.values())
+    def local_replicas(self) -> list[Replica]:
+        """This node's replicas of quorum queues and streams."""
+        return list(self._replicas.values())
 
-    def replica(self, uid: int) -> list[QuorumQueue]:
-        """This node's replica of a quorum queue, if it has one."""
-        found = self._quorum.get(uid)
+    def local_quorum(self) -> list[QuorumQueue]:
+        """This node's replicas of quorum queues."""
+        return [each for each in self._replicas.values() if isinstance(each, QuorumQueue)]
+
+    def local_streams(self) -> list[StreamReplica]:
+        """This node's replicas of streams."""
+        return [each for each in self._replicas.values() if isinstance(each, StreamReplica)]
+
+    def replica(self, uid: int) -> list[Replica]:
+        """This node's replica of a quorum queue or stream, if it has one."""
+        found = self._replicas.get(uid)
         return [] if found is None else [found]
 
     def in_memory(self) -> Iterator[Pageable]:
@@ -429,47 +505,47 @@ class QueueRegistry:
 
     def served_here(self) -> list[Queue]:
         """Queues that this node serves: homes and led replicas."""
-        led = [replica.record for replica in self._quorum.values() if replica.is_leading]
+        led = [replica.record for replica in self._replicas.values() if replica.is_leading]
         return [queue.record for queue in self._classic.values()] + led
 
     def is_leaderless(self, uid: int) -> bool:
         """True if a replica is here and knows of no leader, or is about to lead."""
-        replica = self._quorum.get(uid)
+        replica = self._replicas.get(uid)
         if replica is None or replica.is_leading:
             return False
         return replica.group is None or replica.group.leader in {None, self._node}
 
     def leader_of(self, queue: Queue) -> str:
         """The node that serves a queue, as far as known here."""
-        if queue.type == "classic":
-            return queue.home
-        replica = self._quorum.get(queue.uid)
-        if replica is not None and replica.group is not None and replica.group.leader:
-            return replica.group.leader
-        return queue.home
+        return leader_of(queue, self._replicas.get(queue.uid))
 
     def stop(self) -> None:
         """Close everything; delete nothing."""
         self.mirrored.stop()
         self._dead_letters.stop()
-        for classic in self._classic.values():
-            classic.stop()
-        for quorum in self._quorum.values():
-            quorum.stop()
+        for queue in (*self._classic.values(), *self._replicas.values()):
+            queue.stop()
         self._classic.clear()
-        self._quorum.clear()
+        self._replicas.clear()
         self._remote.clear()
 
     # Parts.
 
-    def _start(self, queue: Queue) -> None:
+    def _start(self, queue: Queue, *, must_be_logged: bool = False) -> None:
         if queue.type == "classic":
-            is_home = queue.ring is None and queue.home == self._node
-            if is_home and queue.uid not in self._classic:
+            if self._is_home(queue) and queue.uid not in self._classic:
                 self._start_classic(queue)
             self.mirrored.changed(queue)
-        elif self._node in queue.members and queue.uid not in self._quorum:
-            self._start_quorum(queue)
+        elif self._node in queue.members and queue.uid not in self._replicas:
+            if queue.type == "stream":
+                self._start_stream(queue)
+            elif queue.type == "quorum":
+                logged = must_be_logged or is_logged(queue, self._catalogue, self._groups)
+                self._start_quorum(queue, is_logged=logged)
+
+    def _is_home(self, queue: Queue) -> bool:
+        """True for a classic queue without mirrors that this node serves."""
+        return queue.type == "classic" and queue.ring is None and queue.home == self._node
 
     def _start_classic(self, queue: Queue, machine: QueueMachine | None = None) -> ClassicQueue:
         started = ClassicQueue(
@@ -478,10 +554,35 @@ class QueueRegistry:
         self._classic[queue.uid] = started
         return started
 
-    def _start_quorum(self, queue: Queue) -> None:
-        replica = QuorumQueue(queue, self._settings(queue), self._context, self, self._dead_letters)
-        self._quorum[queue.uid] = replica
-        replica.group = self._groups.open(queue, replica)
+    def _start_quorum(self, queue: Queue, *, is_logged: bool) -> None:
+        replica = QuorumQueue(
+            queue,
+            self._settings(queue),
+            self._context,
+            self,
+            self._dead_letters,
+            is_logged=is_logged,
+        )
+        self._replicas[queue.uid] = replica
+        size = kept_log.LOG_BYTES if is_logged else 0
+        group = self._groups.open(queue, replica, segment_bytes=size)
+        if group is not None:
+            replica.opened(group)
+        self._note_damage(queue)
+
+    def _start_stream(self, queue: Queue) -> None:
+        settings = self._stream_settings(queue)
+        replica = StreamReplica(queue, settings, self._context, self)
+        self._replicas[queue.uid] = replica
+        size = log_file_bytes(settings.segment_bytes)
+        group = self._groups.open(queue, replica, segment_bytes=size)
+        if group is not None:
+            replica.group = group
+        self.reading.forget(queue.uid)
+        self._note_damage(queue)
+
+    def _stream_settings(self, queue: Queue) -> StreamSettings:
+        return stream_settings_of(queue, self._catalogue.effective_policy(queue))
 
     def _settings(self, queue: Queue) -> QueueSettings:
         """Return a queue's present settings; log once what they ask for that can't be done."""
@@ -495,9 +596,12 @@ class QueueRegistry:
 
     def _follow(self, uid: int) -> None:
         """Policies have changed: apply them to a queue that runs here."""
-        running = self._classic.get(uid) or self._quorum.get(uid)
+        running = self._classic.get(uid) or self._replicas.get(uid)
         queue = self._catalogue.queue_by_uid(uid)
-        if running is not None and queue is not None:
+        if isinstance(running, StreamReplica):
+            if queue is not None:
+                running.follow(self._stream_settings(queue))
+        elif running is not None and queue is not None:
             settings = self._settings(queue)
             running.follow(settings)
             self._dead_letters.follow(uid, settings)
@@ -510,8 +614,11 @@ class QueueRegistry:
         classic = self._classic.pop(uid, None)
         if classic is not None:
             classic.deleted()
-        if self._quorum.pop(uid, None) is not None:
+        replica = self._replicas.pop(uid, None)
+        if replica is not None:
+            replica.stop()
             self._groups.close(uid, erase=True)
+        self.reading.forget(uid)
         remote = self._remote.pop(uid, None)
         if remote is not None:
             remote.deleted()
@@ -525,31 +632,83 @@ class QueueRegistry:
             if local is not None:
                 local.record = queue
             self._start(queue)
-        replica = self._quorum.get(queue.uid)
+        replica = self._replicas.get(queue.uid)
         if replica is not None:
             replica.record = queue
             if self._node not in queue.members:
-                del self._quorum[queue.uid]
+                del self._replicas[queue.uid]
+                replica.stop()
                 self._groups.close(queue.uid, erase=True)
-        elif queue.type == "quorum":
+        elif queue.type in REPLICATED:
             self._start(queue)
         remote = self._remote.get(queue.uid)
         if remote is not None:
             remote.record = queue
             remote.retarget()
+            self._tell_readers(queue.uid)
+
+    def replica_failed(self, uid: int, why: str) -> None:
+        """A replica's log turned out to be damaged: its consumers read elsewhere.
+
+        Args:
+            uid: The queue.
+            why: What is wrong with the log.
+        """
+        replica = self._replicas.get(uid)
+        if replica is None or self._groups.damage(uid):
+            return
+        self._groups.failed(replica.record, why)
+        replica.stop()
+        self._note_damage(replica.record)
+        self._tell_readers(uid)
+
+    def begin_anew(self, uid: int) -> bool:
+        """Begin a damaged replica anew, without data: the queue's leader has let it in again.
+
+        Returns:
+            False where that is not wanted any more.
+        """
+        queue = self._catalogue.queue_by_uid(uid)
+        if queue is None or not self._groups.damage(uid) or self._node not in queue.members:
+            return False
+        _log.warning("queue.replica_replaced", extra={"queue": queue.name, "vhost": queue.vhost})
+        self._replicas.pop(uid).stop()
+        self._groups.close(uid, erase=True)
+        self._start(queue)
+        self._tell_readers(uid)
+        return True
+
+    def damaged_here(self) -> list[int]:
+        """Queues whose replica here has a damaged log."""
+        return [uid for uid in self._replicas if self._groups.damage(uid)]
+
+    def _note_damage(self, queue: Queue) -> None:
+        """Tell who waits for a queue that nobody will serve it before an operator acts."""
+        remote = self._remote.get(queue.uid)
+        if remote is not None and queue.type in REPLICATED:
+            is_only = queue.members == (self._node,)
+            remote.is_damaged = is_only and bool(self._groups.damage(queue.uid))
+
+    def _tell_readers(self, uid: int) -> None:
+        remote = self._remote.get(uid)
+        if isinstance(remote, StreamClient):
+            remote.members_changed()
 
     def _check_homes(self) -> None:
         for remote in list(self._remote.values()):
             remote.check_home()
 
-    def _end_boots(self, *, classic: bool = True) -> None:
+    def _end_boots(self) -> None:
         """End what dead boots have in the queues here; repeated, as a proposal may be lost."""
-        for queue in list(self._classic.values()) if classic else ():
+        for queue in (*self._classic.values(), *self._replicas.values()):
             queue.end_boots(self.is_over)
-        for quorum in self._quorum.values():
-            quorum.end_boots(self.is_over)
 
     def _tell_all(self, reply: QueueReply) -> None:
         for node in self._catalogue.nodes():
             if node.alive:
                 self._transport.send_queue_reply(node.name, reply)
+
+
+def _still_there(queues: dict[int, T]) -> Iterator[T]:
+    """Yield each of a table, unless it has gone meanwhile."""
+    return (queue for uid in list(queues) if (queue := queues.get(uid)) is not None)

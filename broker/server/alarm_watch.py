@@ -58,7 +58,7 @@ SILENT_TICKS_MAX: Final = 10
 class AlarmLinks(Protocol):
     """The way to other nodes (`broker.cluster.links.Links`)."""
 
-    def on(self, kind: int, handler: Callable[[str, str, bytes], None]) -> None:
+    def on(self, kind: int, handler: Callable[[str, str, bytes | memoryview], None]) -> None:
         """Hand payloads of a kind over."""
         ...
 
@@ -300,7 +300,7 @@ class AlarmWatch:
         for node in self._nodes.up():
             self._links.send(node, CONTROL, ALARMS, payload)
 
-    def _heard(self, node: str, _boot: str, payload: bytes) -> None:
+    def _heard(self, node: str, _boot: str, payload: bytes | memoryview) -> None:
         try:
             told = _decode(payload)
         except msgspec.MsgspecError:

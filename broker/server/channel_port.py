@@ -9,6 +9,7 @@ from typing import Protocol
 from broker.message import Delivery
 from broker.session.effects import Effect
 from broker.session.session import Session
+from broker.streams.deliveries import StreamDeliveries
 
 _log = logging.getLogger(__name__)
 
@@ -76,8 +77,11 @@ class ChannelPort:
             effects = self._session.deliver(self._number, consumer_tag, deliveries)
             if effects:
                 self._runner.run_and_write(effects)
-            # The last one's size stands for all: to add them up would cost each of them.
-            size_bytes = len(deliveries) * len(deliveries[-1].message.content) if deliveries else 0
+            if type(deliveries) is StreamDeliveries:
+                size_bytes = deliveries.size_bytes
+            else:  # the last one's size stands for all: to add them up would cost each of them
+                content = deliveries[-1].message.content if deliveries else b""
+                size_bytes = len(deliveries) * len(content)
             self._client.delivered(size_bytes)
         except Exception:  # noqa: BLE001 - see the class
             self._fail()

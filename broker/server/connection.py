@@ -38,9 +38,9 @@ from broker.server.context import ServerContext
 from broker.server.effect_runner import EffectRunner
 from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.entrance.tls import TlsFacts, certified_name
-from broker.server.reading import FULL_BYTES, fit
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
+from broker.server.socket_io import FULL_BYTES, Reads, fit, write
 from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
@@ -54,9 +54,6 @@ _log = logging.getLogger(__name__)
 
 WRITE_HIGH_BYTES = 1024 * 1024
 """Unsent output above which a connection's consumers are paused (docs/bad-input.md case 39)."""
-
-LARGE_BYTES = 16 * 1024
-"""Output that ends with a piece as large as this is handed to the socket piece by piece."""
 
 UNTAKEN_BYTES_MAX = 16 * 1024 * 1024
 """Unsent output above which a client's socket is not read: deliveries were paused long before, so
@@ -77,8 +74,7 @@ PRECISE_HEARTBEAT_MAX_S = 5
 two that are a second late each still fall within three intervals."""
 
 HALTS_MAX = 3
-"""Heartbeat intervals in which a client with a full socket may take nothing
-(docs/bad-input.md case 39)."""
+"""Heartbeat intervals in which a full socket may stay so (docs/bad-input.md case 39)."""
 
 
 class AmqpConnection(asyncio.Protocol):
@@ -94,6 +90,7 @@ class AmqpConnection(asyncio.Protocol):
     Attributes:
         info: What listings show.
         session: The channels; None before connection.open.
+        effect_runner: Of the session.
         is_marked: See `Outbox`.
     """
 
@@ -115,7 +112,7 @@ class AmqpConnection(asyncio.Protocol):
             context.server_properties,
             context.clock.monotonic_ms(),
         )
-        self._effect_runner: EffectRunner | None = None
+        self.effect_runner: EffectRunner | None = None
         self._transport: asyncio.Transport | None = None
         self._user: User | None = None
         self._alarms = context.alarms
@@ -140,6 +137,8 @@ class AmqpConnection(asyncio.Protocol):
         """Take the socket; the client speaks first."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        if self.info.tls is not None:
+            self._transport.set_protocol(Reads(self, self._context.room, is_encrypted=True))
         self.info.connected(self._transport, self._context.clock.now_ms())
         now_ms = self._context.clock.monotonic_ms()
         if not self._context.doors.handshakes.enter(self, self.info.peer_host, now_ms):
@@ -166,8 +165,8 @@ class AmqpConnection(asyncio.Protocol):
             commands = machine.receive(data, now_ms)
             if commands:
                 self._handle(commands, now_ms)
-                if size >= FULL_BYTES and self.info.tls is None:
-                    fit(self._transport, self, size // len(commands))
+                if size >= FULL_BYTES:
+                    fit(self._transport, self, self._context.room, size // len(commands))
             if self._stalled:
                 break  # what follows waits too
             if machine.events:
@@ -175,9 +174,8 @@ class AmqpConnection(asyncio.Protocol):
             if not machine.held or not machine.has_input:
                 break
             data = b""
-        verdict = self._half_sent.note(machine.assembler, size, now_ms)
-        if verdict is not HalfSentVerdict.GO_ON:
-            self._hold_half_sent(verdict)
+        if machine.assembler.partial_bytes or self._half_sent.held_bytes:
+            self._note_half_sent(size, now_ms)
         if machine.is_blocked:
             self.pause_reading()
         self._mark_if_due()
@@ -185,7 +183,11 @@ class AmqpConnection(asyncio.Protocol):
     def _mark_if_due(self) -> None:
         """Have `flush` called if it has something to do: not after a publish without a confirm."""
         session, machine = self.session, self._machine
-        is_idle = session is not None and self._is_reading and not session.wants_flush
+        is_idle = (
+            session is not None
+            and self._is_reading
+            and not (session.out or session.news or session.unfinished)
+        )
         if not is_idle or machine.out or machine.events:
             self._context.outbox.mark(self)
 
@@ -319,8 +321,8 @@ class AmqpConnection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client reads too slowly: pause its consumers."""
         self._taken = (-1, self._context.clock.monotonic_ms())
-        if self._effect_runner is not None:
-            self._effect_runner.is_full = True
+        if self.effect_runner is not None:
+            self.effect_runner.is_full = True
         if self.session is not None:
             self._carry(self.session.set_active(active=False))
 
@@ -328,7 +330,7 @@ class AmqpConnection(asyncio.Protocol):
         """The client caught up: go on."""
         self._taken = None
         self._is_glutted = False
-        effect_runner = self._effect_runner
+        effect_runner = self.effect_runner
         if effect_runner is not None:
             effect_runner.is_full = False
         if self.session is not None and not self._is_mute:
@@ -404,16 +406,18 @@ class AmqpConnection(asyncio.Protocol):
         out = self._machine.out
         now_ms = self._context.clock.monotonic_ms()
         if session is not None:
-            session.flush()
-            if session.out and self._may_speak(now_ms):
+            if session.news:
+                session.flush()
+            is_valid = self._context.lease.is_valid
+            if session.out and (is_valid(now_ms) or self._may_speak(now_ms)):
                 # The machine's own frames come last: a close follows what it closes.
                 out[:0] = session.out
                 session.out.clear()
         if out:
             self._write(out, now_ms)
         self._delivered_bytes = 0
-        if self._effect_runner is not None and self._effect_runner.got_bytes:
-            self._effect_runner.go_on()
+        if self.effect_runner is not None and self.effect_runner.got_bytes:
+            self.effect_runner.go_on()
         if session is not None and session.unfinished:
             self._go_on_soon()
         if not self._is_reading:
@@ -427,13 +431,8 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._machine.wrote_ms = now_ms
         self.info.writes += 1
-        if len(pieces[-1]) >= LARGE_BYTES:  # a copy of it costs more than a place in writev
-            self.info.sent_bytes += sum(map(len, pieces))
-            transport.writelines(pieces)
-        else:
-            data = b"".join(pieces)
-            self.info.sent_bytes += len(data)
-            transport.write(data)
+        has_tls = self.info.tls is not None
+        self.info.sent_bytes += write(transport, pieces, is_encrypted=has_tls)
         if self._taken is not None and self._untaken_bytes() > UNTAKEN_BYTES_MAX:
             self._is_glutted = True
             self.pause_reading()
@@ -533,8 +532,11 @@ class AmqpConnection(asyncio.Protocol):
         self._set_timer(now_ms)
         self._context.outbox.mark(self)
 
-    def _hold_half_sent(self, verdict: HalfSentVerdict) -> None:
-        """The node has no room for more of the client's half-sent messages now, or ever."""
+    def _note_half_sent(self, size: int, now_ms: int) -> None:
+        """Stop where the node has no room for more half-sent messages of the client."""
+        verdict = self._half_sent.note(self._machine.assembler, size, now_ms)
+        if verdict is HalfSentVerdict.GO_ON:
+            return
         if verdict is HalfSentVerdict.WAIT:
             self._throttle.note()
             self.pause_reading()
@@ -621,8 +623,8 @@ class AmqpConnection(asyncio.Protocol):
         return False
 
     def _carry(self, effects: list[Effect]) -> None:
-        if effects and self._effect_runner is not None:
-            self._effect_runner.run(effects)
+        if effects and self.effect_runner is not None:
+            self.effect_runner.run(effects)
 
     def _run_events(self) -> None:
         events = self._machine.events
@@ -720,8 +722,8 @@ class AmqpConnection(asyncio.Protocol):
             traced=context.traced,
             are_events_read=lambda: context.events.stream.is_read,
         )
-        self._effect_runner = EffectRunner(context, self.session, self, self._throttle)
-        self._effect_runner.is_full = self._taken is not None
+        self.effect_runner = EffectRunner(context, self.session, self, self._throttle)
+        self.effect_runner.is_full = self._taken is not None
         self.info.opened(facts, machine)
         if context.events.is_watched:
             headers = self.info.event_headers(facts)
@@ -759,8 +761,8 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._is_released = True
         self._stalled.clear()  # or its end would wait for a lease that may not come
-        if then is not None and self._effect_runner is not None:
-            then = self._effect_runner.after_consumers(then)
+        if then is not None and self.effect_runner is not None:
+            then = self.effect_runner.after_consumers(then)
         self._carry(session.close_channels())
         if self._context.catalogue.queues_of(session.owner):
             self._context.spawn(self._delete_owned(session.owner, then))

@@ -22,9 +22,10 @@ from broker.server.events.exchange import EventExchange
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
 from broker.server.shares.turns import FairTurns
+from broker.server.socket_io import Room
 from broker.server.throttle import Behind
 from broker.session.facts import Names, Placement, SessionLimits
-from broker.session.tracing import TracedVhosts
+from broker.session.traced_vhosts import TracedVhosts
 
 
 class Metadata(Protocol):
@@ -127,6 +128,7 @@ class ServerContext:
         counts: What is counted since the node started to serve.
         traced: The vhosts of which copies of messages are published.
         events: Publishes what happens here.
+        room: What sockets are read into.
     """
 
     settings: Settings
@@ -145,12 +147,13 @@ class ServerContext:
     new_name: Names
     limits: SessionLimits
     reply_secret: bytes
+    traced: TracedVhosts
     server_properties: dict[str, object] = field(default_factory=dict)
     doors: Doors = field(default_factory=Doors)
     half_sent: HalfSentShared = field(default_factory=HalfSentShared)
     alarms: Board = field(default_factory=lambda: Board(""))
     counts: NodeCounts = field(default_factory=NodeCounts)
-    traced: TracedVhosts = field(default_factory=TracedVhosts)
+    room: Room = field(default_factory=Room)
     events: EventExchange = field(init=False)
     turns: FairTurns = field(init=False)
 

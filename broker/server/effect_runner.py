@@ -14,6 +14,7 @@ from broker.fifo.commands import Get, SetActive
 from broker.metadata.commands import AnyCommand
 from broker.ports import Done, GetResult
 from broker.queues.handle import QueueHandle
+from broker.queues.streams.client import StreamClient
 from broker.server.channel_port import ChannelPort
 from broker.server.context import ServerContext
 from broker.server.throttle import Behind, Throttle
@@ -194,7 +195,11 @@ class EffectRunner:
         if not handle.has_room(effect.messages):
             self._block(effect, handle)
             return
-        handle.publish(effect.messages, effect.seqnos, self._port(effect.channel))
+        port = self._ports.get(effect.channel) or self._port(effect.channel)
+        if effect.is_unit and isinstance(handle, StreamClient):
+            handle.publish_unit(effect.messages, effect.seqnos, port)
+        else:
+            handle.publish(effect.messages, effect.seqnos, port)
         if handle.is_congested:
             self._congested[effect.queue.uid] = handle
             self._held.add(effect.channel)

@@ -9,8 +9,6 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-import psutil
-
 from broker.config import Listener, Settings
 from broker.doors.proxy_header import Ends
 from broker.errors import ReplyCode
@@ -22,6 +20,7 @@ from broker.server.context import ServerContext
 from broker.server.entrance.ports import open_port
 from broker.server.entrance.proxies import Behind, ProxyPort, TrustedProxies
 from broker.server.entrance.tls import TlsFacts, TlsPort
+from broker.server.resource_usage import open_files
 
 _log = logging.getLogger(__name__)
 
@@ -341,9 +340,7 @@ class AmqpListener:
         self._context.doors.resize()
         files_max = self._context.doors.shares.files_max
         clients, most = self._clients(), self._context.settings.accept_max
-        is_short = (
-            clients >= self.connections_max or psutil.Process().num_fds() >= files_max - FILES_LEFT
-        )
+        is_short = clients >= self.connections_max or open_files() >= files_max - FILES_LEFT
         if self.is_short_of_files and not is_short and self._parked:
             _log.warning("file descriptor limit alarm cleared")
         was_short, self.is_short_of_files = self.is_short_of_files, is_short

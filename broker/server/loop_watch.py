@@ -9,6 +9,12 @@ A process that sleeps is not woken for this (decision 0031): while the loop has 
 timer rings at multiples of `IDLE_LOOK_S`, when other work wakes the process too. A long turn of an
 idle node is then seen only if it lasts past one.
 
+On a machine with too few processors most of a long turn is time in which the loop was ready to go
+on and others had the processor. The kernel counts that for each thread, so it is told apart: what
+is left of a turn is the node's own, on the processor or waiting for the disk or another thread.
+It is taken from when the timer rang last, so what an idle node waited for before the turn began is
+left out, too: only the processor time of a turn is never too little there.
+
 A thread looks where the loop is when a turn has lasted `NAMED_MS`. It sleeps for good while the
 loop has little to do, changes nothing, and reads the loop's stack only while a turn is that late.
 """
@@ -17,11 +23,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Final, NamedTuple
 
@@ -64,11 +72,13 @@ class _Slot(NamedTuple):
         number: Which sixth, counted from the clock's zero.
         turn_ms: How long it lasted.
         busy_ms: The most processor time that any turn took.
+        own_ms: The longest turn but for what it waited for a processor.
     """
 
     number: int
     turn_ms: float
     busy_ms: float
+    own_ms: float
 
 
 class TurnStats:
@@ -82,7 +92,7 @@ class TurnStats:
         self.long_turns = 0
         self._slots: list[_Slot] = []
 
-    def note(self, turn_ms: float, busy_ms: float, now_s: float) -> None:
+    def note(self, turn_ms: float, busy_ms: float, now_s: float, waited_ms: float = 0.0) -> None:
         """Count a turn.
 
         Args:
@@ -90,13 +100,16 @@ class TurnStats:
             busy_ms: Processor time it took. Less than `turn_ms` if the machine gave the processor
                 to others, or the disk was waited for.
             now_s: Monotonic seconds.
+            waited_ms: How long the machine gave the processor to others; 0 where nobody knows.
         """
+        own_ms = max(busy_ms, turn_ms - waited_ms)
         self.long_turns += turn_ms > LONG_MS
         number = _slot_number(now_s)
         if self._slots and self._slots[-1].number == number:
             last = self._slots.pop()
             turn_ms, busy_ms = max(last.turn_ms, turn_ms), max(last.busy_ms, busy_ms)
-        self._slots = [*self._slots[1 - _SLOTS :], _Slot(number, turn_ms, busy_ms)]
+            own_ms = max(last.own_ms, own_ms)
+        self._slots = [*self._slots[1 - _SLOTS :], _Slot(number, turn_ms, busy_ms, own_ms)]
 
     def facts(self, now_s: float) -> dict[str, float]:
         """What the node's report shows, for the last `WINDOW_S` seconds.
@@ -110,6 +123,7 @@ class TurnStats:
             "window_s": WINDOW_S,
             "longest_turn_ms": round(max((each.turn_ms for each in recent), default=0.0), 1),
             "longest_busy_ms": round(max((each.busy_ms for each in recent), default=0.0), 1),
+            "longest_own_ms": round(max((each.own_ms for each in recent), default=0.0), 1),
             "long_turn_ms": LONG_MS,
             "long_turns": self.long_turns,
         }
@@ -117,6 +131,33 @@ class TurnStats:
 
 def _slot_number(now_s: float) -> int:
     return int(now_s * _SLOTS / WINDOW_S)
+
+
+class RunQueue:
+    """How long the kernel has let a thread wait for a processor. Made in that thread.
+
+    Source:
+        Linux, Documentation/scheduler/sched-stats.rst: the second number of `schedstat`.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        with suppress(OSError):  # not Linux, or one that does not count
+            self._descriptor = os.open(
+                f"/proc/self/task/{threading.get_native_id()}/schedstat", os.O_RDONLY
+            )
+
+    def waited_ms(self) -> float:
+        """Return the milliseconds since the thread began; always the same where nobody knows."""
+        if self._descriptor is None:
+            return 0.0
+        return int(os.pread(self._descriptor, 128, 0).split()[1]) / 1e6
+
+    def close(self) -> None:
+        """Look no more."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
 class LoopWatch:
@@ -132,6 +173,8 @@ class LoopWatch:
         self._is_busy = False
         self._due_s = 0.0  # when the timer is to ring
         self._cpu_s = 0.0  # the loop thread's processor time when it rang last
+        self._run_queue: RunQueue | None = None
+        self._waited_ms = 0.0  # for a processor, when it rang last
         self._judged_s = self._judged_cpu_s = 0.0
         self._logged_s = -_LOG_S
         self._loop_thread = 0
@@ -143,6 +186,7 @@ class LoopWatch:
     def start(self) -> None:
         """Begin to look at the running loop."""
         self._loop_thread = threading.get_ident()
+        self._run_queue = RunQueue()
         cpu_s = time.thread_time()
         self._judged_s, self._judged_cpu_s = time.monotonic(), cpu_s
         threading.Thread(target=self._name_turns, name="loop-watch", daemon=True).start()
@@ -154,6 +198,8 @@ class LoopWatch:
         self._has_work.set()
         if self._timer is not None:
             self._timer.cancel()
+        if self._run_queue is not None:
+            self._run_queue.close()
 
     def facts(self) -> dict[str, float]:
         """Return the figures of `TurnStats.facts`, as of now."""
@@ -163,6 +209,8 @@ class LoopWatch:
 
     def _set_timer(self, cpu_s: float) -> None:
         wait_s = LOOK_S if self._is_busy else aligned_delay_s(IDLE_LOOK_S)
+        if self._run_queue is not None:
+            self._waited_ms = self._run_queue.waited_ms()
         self._cpu_s = cpu_s
         self._due_s = time.monotonic() + wait_s
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
@@ -173,7 +221,7 @@ class LoopWatch:
         if late_s >= LATE_S:
             turn_ms = (late_s + LOOK_S) * 1000
             busy_ms = min(turn_ms, (cpu_s - self._cpu_s) * 1000)
-            self.stats.note(turn_ms, busy_ms, now_s)
+            self.stats.note(turn_ms, busy_ms, now_s, self._waited(late_s))
             if turn_ms > NAMED_MS:
                 self._tell(turn_ms, busy_ms, now_s)
         if self._seen:
@@ -181,6 +229,12 @@ class LoopWatch:
         if now_s - self._judged_s >= IDLE_LOOK_S * 0.9:
             self._judge(now_s, cpu_s)
         self._set_timer(cpu_s)
+
+    def _waited(self, late_s: float) -> float:
+        """How long of a turn the loop waited for a processor, in milliseconds; 0: not known."""
+        if self._run_queue is None:
+            return 0.0
+        return min(late_s * 1000, self._run_queue.waited_ms() - self._waited_ms)
 
     def _judge(self, now_s: float, cpu_s: float) -> None:
         """Find out whether the loop is busy."""

@@ -35,6 +35,13 @@ from broker.queues.envelopes import (
 )
 from broker.server.context import Spawner
 from broker.server.throttle import Behind
+from broker.streams.questions import (
+    StreamAnswer,
+    StreamQuestion,
+    decode_answer,
+    decode_question,
+)
+from broker.streams.questions import encode as encode_stream
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +54,10 @@ RING: Final = 19
 STAT_METHOD: Final = "queue.stat"
 DELETE_METHOD: Final = "queue.delete"
 READMIT_METHOD: Final = "queue.readmit"
+STREAM_METHOD: Final = "stream.read"
 MAY_VOTE_METHOD: Final = "queue.may_vote"
+MOVE_METHOD: Final = "queue.move"
+
 CALL_TIMEOUT_S: Final = 6.0
 """A little longer than a proposal may take, which a delete waits for."""
 
@@ -95,7 +105,7 @@ class LocalQueues(Protocol):
         """Bring a reply to the channels that wait for it."""
         ...
 
-    def receive_ring(self, node: str, payload: bytes) -> None:
+    def receive_ring(self, node: str, payload: bytes | memoryview) -> None:
         """Bring a node's bytes to the ring of the mirrored queue they are for."""
         ...
 
@@ -115,10 +125,31 @@ class LocalQueues(Protocol):
         """Return the counts of a queue that is served here."""
         ...
 
+    def move_here(self, uid: int, index: int) -> None:
+        """Move messages of a quorum queue that is led here."""
+        ...
+
     def delete_here(
         self, queue: Queue, done: Done, *, if_unused: bool, if_empty: bool, by: Actor = BROKER
     ) -> None:
         """Delete a queue whose home this is."""
+        ...
+
+    @property
+    def reading(self) -> LocalStreams:
+        """The streams with a replica here."""
+        ...
+
+
+class LocalStreams(Protocol):
+    """The streams with a replica here, as nodes without one read them."""
+
+    async def answer(self, question: StreamQuestion) -> StreamAnswer:
+        """Answer a question about the log of a replica here.
+
+        Raises:
+            LookupError: There is no replica here, or not what was asked for.
+        """
         ...
 
 
@@ -167,9 +198,11 @@ class NodeService:
         links.on_event(self._link_event)
         links.on_drained(self._drained)
         links.serve(STAT_METHOD, self._serve_stat)
+        links.serve(STREAM_METHOD, self._serve_stream)
         links.serve(DELETE_METHOD, self._serve_delete)
         links.serve(READMIT_METHOD, self._serve_readmit)
         links.serve(MAY_VOTE_METHOD, self._serve_may_vote)
+        links.serve(MOVE_METHOD, self._serve_move)
 
     def attach(
         self, queues: LocalQueues, connections: LocalConnections, groups: LocalGroups
@@ -189,7 +222,7 @@ class NodeService:
 
     def send_commands(self, node: str, uid: int, batch: CommandBatch) -> None:
         """Carry a batch."""
-        self._links.send(node, DATA, COMMANDS, pack_commands(uid, batch))
+        self._links.send(node, DATA, COMMANDS, *pack_commands(uid, batch))
 
     def send_queue_reply(self, node: str, reply: QueueReply) -> None:
         """Carry a reply; one that finds the link clogged waits here, not yet encoded."""
@@ -229,6 +262,22 @@ class NodeService:
         """Have a node say how a queue it serves is."""
         payload = _encode(_Stat(uid, is_declare))
         self._spawn(self._ask(node, STAT_METHOD, payload, done))
+
+    def ask_stream(self, node: str, question: StreamQuestion, done: Done) -> None:
+        """Ask a node that has a replica of a stream."""
+        self._spawn(self._ask_stream(node, encode_stream(question), done))
+
+    def ask_move(self, node: str, uid: int, index: int) -> None:
+        """Ask a quorum queue's leader to move messages."""
+        self._spawn(self._ask(node, MOVE_METHOD, _encode((uid, index)), _ignore))
+
+    async def _ask_stream(self, node: str, payload: bytes, done: Done) -> None:
+        try:
+            reply = await self._links.call(node, STREAM_METHOD, payload, CALL_TIMEOUT_S)
+            result: object = decode_answer(reply)
+        except (CallFailed, msgspec.DecodeError) as why:
+            result = Refusal(ReplyCode.INTERNAL_ERROR, f"node '{node}' did not answer: {why}")
+        done(result)
 
     def send_direct_reply(
         self, node: str, boot: str, connection_id: int, channel: int, key: str, message: Message
@@ -331,7 +380,7 @@ class NodeService:
             self._queues.drained(node)
         self._let_replies_on(node)
 
-    def _received_commands(self, node: str, _boot: str, payload: bytes) -> None:
+    def _received_commands(self, node: str, _boot: str, payload: bytes | memoryview) -> None:
         if self._queues is None:
             return
         try:
@@ -339,7 +388,7 @@ class NodeService:
         except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
             _log.exception("queue.commands_failed", extra={"node": node})
 
-    def _received_queue_reply(self, node: str, _boot: str, payload: bytes) -> None:
+    def _received_queue_reply(self, node: str, _boot: str, payload: bytes | memoryview) -> None:
         if self._queues is None:
             return
         try:
@@ -347,11 +396,11 @@ class NodeService:
         except Exception:  # noqa: BLE001 - one queue's bug must not break the link for all
             _log.exception("queue.reply_failed", extra={"node": node})
 
-    def _received_ring(self, node: str, _boot: str, payload: bytes) -> None:
+    def _received_ring(self, node: str, _boot: str, payload: bytes | memoryview) -> None:
         if self._queues is not None:
             self._queues.receive_ring(node, payload)
 
-    def _received_direct_reply(self, _node: str, _boot: str, payload: bytes) -> None:
+    def _received_direct_reply(self, _node: str, _boot: str, payload: bytes | memoryview) -> None:
         reply = _decode_reply(payload)
         if reply.boot == self._links.boot and self._connections is not None:
             self._connections.deliver_reply(
@@ -367,6 +416,13 @@ class NodeService:
         if isinstance(stat, QueueStat):
             return _encode(["stat", stat])
         return _encode(pack_value(stat))
+
+    async def _serve_stream(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        question = decode_question(payload)
+        try:
+            return encode_stream(await self._serving().reading.answer(question))
+        except LookupError as why:
+            raise CallFailed(str(why)) from why
 
     async def _serve_delete(self, _node: str, _boot: str, payload: bytes) -> bytes:
         queues = self._serving()
@@ -395,10 +451,19 @@ class NodeService:
             raise CallFailed("the broker on this node is stopped")
         return _encode(self._groups.may_vote(msgspec.msgpack.decode(payload, type=int)))
 
+    async def _serve_move(self, _node: str, _boot: str, payload: bytes) -> bytes:
+        uid, index = msgspec.msgpack.decode(payload, type=tuple[int, int])
+        self._serving().move_here(uid, index)
+        return _encode(pack_value(0))
+
     def _serving(self) -> LocalQueues:
         if self._queues is None:
             raise CallFailed("the broker on this node is stopped")
         return self._queues
+
+
+def _ignore(_result: object) -> None:
+    """No-op: it is asked again."""
 
 
 class _CloggedWay:

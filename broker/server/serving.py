@@ -15,10 +15,12 @@ import random
 import secrets
 from collections.abc import Coroutine, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from broker.audit.actor import BROKER, Actor
 from broker.cluster.authentication import keys
+from broker.cluster.lease import LeaseWatch
 from broker.cluster.membership import ClusterMembership
 from broker.cluster.replicas import placement
 from broker.cluster.replicas.repair import Led, Repair
@@ -36,20 +38,24 @@ from broker.metadata.commands import (
     EndConnection,
     NoteLeader,
 )
+from broker.metadata.records import REPLICATED
 from broker.metadata.results import Changes
+from broker.metadata.streams.settings import initial_size
 from broker.ports import Clock, Done, Journal
 from broker.queues.mirrored.proposals import STEPS_MAX
 from broker.queues.node import NodeContext
 from broker.queues.paging.node_pager import LOOK_S, MemoryUse, NodePager, trim_memory
 from broker.queues.registry import QueueRegistry
+from broker.queues.replicas.survivor import MemberState
 from broker.server import resource_usage
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import AlarmLimits, Board, limits_of
 from broker.server.alternate_exchange_warnings import AlternateExchangeWarnings
-from broker.server.background import every
+from broker.server.background import SERVING_SLICE_S, every, in_slices
 from broker.server.context import ServerContext
 from broker.server.entrance.doors import Doors
 from broker.server.events.log import LogExchange
+from broker.server.events.queue_news import QueueNews
 from broker.server.events.system_exchange import SystemExchange
 from broker.server.exclusive_queue_cleanup import ExclusiveQueueCleanup
 from broker.server.groups import QueueGroups
@@ -59,7 +65,9 @@ from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared, budget_bytes
 from broker.server.usage_exchange import UsageExchange
 from broker.session.facts import SessionLimits
+from broker.session.traced_vhosts import TracedVhosts
 from broker.storage.message_store import MessageStore
+from broker.storage.replaced_logs import ReplacedLogs
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +78,9 @@ LEASE_WAIT_S: Final = 5.0
 """How long a start waits for the lease before it leaves it to the guard to open the ports."""
 
 OPEN_LOOK_S: Final = 0.05
+
+BEGIN_SLICE_S: Final = 0.005
+"""Replicas are begun for so long in one turn of the loop; each takes some 0.2 ms."""
 
 QUEUES_TICK_S: Final = 1.0
 BUSY_TEND_S: Final = 0.2
@@ -102,6 +113,7 @@ class Serving:
         alarms: Reads memory and disk.
         queues: Every queue as this node sees it.
         listener: AMQP ports and connections.
+        queue_news: Which queues got other leaders and members.
         context: What connections share.
         access: Logins and permissions.
     """
@@ -131,10 +143,15 @@ class Serving:
         self._cluster = cluster
         self._service = service
         self._clock = clock
-        self._groups = QueueGroups(cluster.host, self.catalogue, cluster.node, journal)
+        self.queue_news = QueueNews(clock)
+        replaced = ReplacedLogs(Path(settings.data_dir))
+        self._groups = QueueGroups(
+            cluster.host, self.catalogue, cluster.node, journal, self.queue_news, replaced
+        )
         self._tasks: asyncio.TaskGroup | None = None
         self._running: list[asyncio.Task[None]] = []
         self._journal = journal
+        self._lease_watch = LeaseWatch()
         self._is_stopped = False
         self._is_closing = False
         self._is_let_in = False  # clients have been waited for; `_guard` may open the ports
@@ -143,6 +160,7 @@ class Serving:
             self.catalogue, cluster.node, cluster.boot
         )
         board = Board(cluster.node)
+        traced = TracedVhosts(clock)
         node = NodeContext(
             node=cluster.node,
             boot=cluster.boot,
@@ -158,9 +176,10 @@ class Serving:
             leader=self._leader,
             draw=partial(random.getrandbits, 64),
             has_alarm=lambda: bool(board.reason),
+            watch=traced,
         )
         self.queues = QueueRegistry(node, self._groups, cluster.peers)
-        self.context = self._build_context(server_properties, doors, board)
+        self.context = self._build_context(server_properties, doors, board, traced)
         self._log_exchange = self._made_log_exchange() if settings.log.exchange else None
         self.listener = AmqpListener(self.context)
         self._usage = UsageExchange(cluster.links, self.access.usage, cluster.peers)
@@ -171,7 +190,11 @@ class Serving:
         )
 
     def _build_context(
-        self, server_properties: dict[str, object], doors: Doors, board: Board
+        self,
+        server_properties: dict[str, object],
+        doors: Doors,
+        board: Board,
+        traced: TracedVhosts,
     ) -> ServerContext:
         cluster, settings = self._cluster, self._settings
         return ServerContext(
@@ -194,6 +217,7 @@ class Serving:
             server_properties=server_properties,
             doors=doors,
             alarms=board,
+            traced=traced,
             half_sent=HalfSentShared(
                 budget_bytes(
                     limits_of(settings).memory_limit(resource_usage.memory_total(settings)),
@@ -233,8 +257,12 @@ class Serving:
         self._tasks = tasks
         await self._journal_synced()  # what an earlier serving wrote is recovered from disk
         try:
+            await in_slices(self.queues.opening())  # nobody reaches them before `attach`
             self._service.attach(self.queues, self.listener, self._groups)
-            self._groups.erase_unknown({queue.uid for queue in self.catalogue.all_queues()})
+            here = self.catalogue.node(self._cluster.node)
+            is_current = here is not None and here.boot == self.context.boot
+            self._groups.erase_unknown(self.catalogue.all_queues(), is_current=is_current)
+            await self._begin_replicas()
             self.queues.reconcile_all()
             self.alarms.start()
         except BaseException:
@@ -251,6 +279,16 @@ class Serving:
             ("lease-guard", every(GUARD_S, self._guard, midway_delay_s)),
         ):
             self._running.append(tasks.create_task(work, name=name))
+
+    async def _begin_replicas(self) -> None:
+        """Begin replicas a few at a time: other nodes' heartbeats don't wait for all of them."""
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + BEGIN_SLICE_S
+        for uid in list(self.catalogue.queue_uids()):
+            self.queues.begin_replica(uid)
+            if now_s() >= until_s:
+                await asyncio.sleep(0)
+                until_s = now_s() + BEGIN_SLICE_S
 
     async def formed(self) -> None:
         """Wait until the cluster is formed and, for some seconds, until the lease is held."""
@@ -318,6 +356,7 @@ class Serving:
             self._usage.follow(changes)
             self._repair.follow(changes)
             self.alarms.follow(changes)
+            self.queue_news.follow(changes)
             self._count(changes)
         except Exception:  # noqa: BLE001 - the outermost frame of what runs inside an apply
             _log.exception("queues.not_reconciled")
@@ -417,7 +456,7 @@ class Serving:
         self._service.detach()
         for task in self._running:
             task.cancel()
-        for replica in self.queues.local_quorum():
+        for replica in self.queues.local_replicas():
             self._groups.close(replica.record.uid, erase=False)
         self.queues.stop()
 
@@ -483,16 +522,19 @@ class Serving:
         policy = self.catalogue.effective_policy_for(vhost, name, queue_type)
         configured = self._settings.queue_leader_locator
         strategy = placement.locator(queue_type, arguments, policy, configured)
-        if queue_type != "quorum":
+        if queue_type not in REPLICATED:
             candidates = running if strategy == "client-local" else leading
             home = placement.leader(strategy, here, candidates or [here], led)
             return home, (home,)
-        size = arguments.get("x-quorum-initial-group-size")
-        members = placement.quorum_members(
+        size = initial_size(arguments, policy)
+        if queue_type == "quorum":
+            asked = arguments.get("x-quorum-initial-group-size")
+            size = asked if isinstance(asked, int) else self._settings.quorum_initial_group_size
+        members = placement.replica_nodes(
             here,
             running,
             self.catalogue.replicas(),
-            size if isinstance(size, int) else self._settings.quorum_initial_group_size,
+            len(nodes) if size is None else size,
             members=[node.name for node in nodes],
         )
         candidates = [member for member in members if member in leading] or [here]
@@ -518,7 +560,7 @@ class Serving:
         if self._is_behind:
             self.queues.reconcile_all()
             self._is_behind = False
-        self.queues.tick()
+        await in_slices(self.queues.tick(), slice_s=SERVING_SLICE_S)
         self._usage.tick()
         self.alarms.tick()
         self._declare_exchanges()
@@ -538,8 +580,13 @@ class Serving:
         for uid, leader in self._groups.blank():
             if await self._service.ask_readmit(leader, uid):
                 self._groups.readmitted(uid)
+        for uid, node in self._groups.damaged():
+            # Who leads has all that was confirmed: a majority without this replica elected it, or
+            # takes it out now.
+            if await self._service.ask_readmit(node, uid) and self.queues.begin_anew(uid):
+                self._groups.readmitted(uid)
         await self._groups.tend(
-            self.queues.local_quorum(), self._cluster.peers.up(), self._service.ask_may_vote
+            self.queues.local_replicas(), self._cluster.peers.up(), self._service.ask_may_vote
         )
         if self.is_drained:
             await self.hand_over_quorum_queues()  # elections may have made it a leader again
@@ -559,9 +606,18 @@ class Serving:
         """Members follow each other quickly while queues get theirs."""
         return aligned_delay_s(BUSY_TEND_S if self._repair.is_busy else seconds)
 
+    def replica_state(self, uid: int) -> MemberState:
+        """Say how this node's replica of a queue is."""
+        return self._groups.state(uid)
+
+    def lead_alone(self, uid: int) -> None:
+        """Have a replica here go on alone, as it is the only one by the catalogue (P8)."""
+        self._groups.lead_alone(uid)
+        self.queues.reopen(uid)
+
     def led(self, uid: int | None) -> Iterator[Led]:
         """Quorum queues led here, or the one of this uid."""
-        for replica in self.queues.local_quorum() if uid is None else self.queues.replica(uid):
+        for replica in self.queues.local_replicas() if uid is None else self.queues.replica(uid):
             group = self._cluster.host.group(replica.record.uid)
             if replica.is_leading and group is not None:
                 yield Led(replica.record, group)
@@ -574,18 +630,16 @@ class Serving:
         is_drained = self.is_drained
         if is_drained and self.listener.is_open:
             await self.suspend_clients()
-        if self.is_valid():
+        is_held = self.is_valid()
+        lost_ms = self._lease_watch.look(self._clock.monotonic_ms(), is_held=is_held)
+        if is_held:
             is_shut = not self.listener.is_open and not self.listener.is_suspended
             if self._is_let_in and is_shut and not self._is_closing and not is_drained:
                 _log.info("lease.back")
                 await self.listener.open()
             self.queues.lease_back()
             self.listener.resume()
-        elif (
-            self.listener.is_open
-            and self._cluster.metadata.lease_lost_for_ms()
-            > self._settings.cluster_disconnect_after_ms
-        ):
+        elif self.listener.is_open and lost_ms > self._settings.cluster_disconnect_after_ms:
             _log.warning("Cluster minority status detected - awaiting recovery")
             self.listener.close_ports()
             await self.listener.close_connections(

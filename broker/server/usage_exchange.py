@@ -96,7 +96,7 @@ class UsageExchange:
         for node in self._nodes.up():
             self._links.send(node, CONTROL, USAGE, payload)
 
-    def _heard(self, node: str, _boot: str, payload: bytes) -> None:
+    def _heard(self, node: str, _boot: str, payload: bytes | memoryview) -> None:
         try:
             self._usage.heard(node, _decode(payload))
             self._silent[node] = 0

@@ -1,7 +1,8 @@
 """basic.ack, nack, reject and recover: what becomes of deliveries.
 
 Acks are gathered: one Settle for each consumer in a chunk. In a transaction, entries leave the
-ledger at once and the queues hear of it at commit (`modes`).
+ledger at once and the queues hear of it at commit (`modes`). What an operator gave back meanwhile
+(`broker.session.holders`) is passed over: the message is another's by now.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def ack(channel: Channel, tag: int, *, multiple: bool) -> None:
     elif multiple:
         for source, numbers in channel.unacked.take_through(tag):
             _settle(channel, source, numbers)
+    elif channel.unacked.given_back is not None and tag in channel.unacked.given_back:
+        return
     else:
         source, number = channel.unacked.take_one(tag)
         settle = channel.context.settles.get(source)
@@ -86,7 +89,7 @@ def _refuse(channel: Channel, tag: int, *, multiple: bool, requeue: bool) -> Non
         _take_in_transaction(channel, kind, tag, multiple=multiple)
     elif multiple:
         channel.give(kind, channel.unacked.take_through(tag))
-    else:
+    elif not channel.unacked.is_given_back(tag):
         source, number = channel.unacked.take_one(tag)
         channel.give(kind, [(source, [number])])
     unpark(channel)
@@ -109,6 +112,6 @@ def _take_in_transaction(channel: Channel, kind: Give, tag: int, *, multiple: bo
         entries = channel.unacked.entries(tag)
         channel.unacked.take_through(tag)
         transaction.taken.append((kind, entries))
-    else:
+    elif not channel.unacked.is_given_back(tag):
         source, number = channel.unacked.take_one(tag)
         transaction.taken.append((kind, [(tag, source, number)]))

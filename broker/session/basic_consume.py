@@ -13,7 +13,7 @@ from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Cancel, Checkout, Get, Requeue, SetActive, SetPrefetch
 from broker.message import Delivery, Message
 from broker.metadata.arguments import consumer_fault
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.ports import GetResult
 from broker.session import reply_to
 from broker.session.channel import Channel, ChannelConsumer
@@ -21,8 +21,10 @@ from broker.session.effects import Attach, HasRoom, QueueRequest
 from broker.session.prefetch import credit
 from broker.session.queue import named_queue
 from broker.session.shards import shard_for
-from broker.session.tracing import trace_delivered
+from broker.session.streams import check_consume, check_not_stream
+from broker.session.tracing.copies import trace_delivered
 from broker.session.unacked import DeliverySource
+from broker.streams.deliveries import StreamDeliveries
 
 _DELIVERY_COUNT: Final = "x-delivery-count"
 
@@ -60,7 +62,8 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
 
     Raises:
         AmqpError: 530 tag in use or too many consumers, 403, 404, 405, 406 for arguments, 540 for
-            a quorum queue under channel-wide qos.
+            a quorum queue or a stream under channel-wide qos, or a stream without
+            acknowledgements.
 
     Source:
         rabbit_channel.erl, handle_method basic.consume.
@@ -80,8 +83,8 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
     priority = _check_arguments(queue, method.arguments)
-    is_quorum = queue.type == "quorum"
-    if is_quorum and channel.window.limit and not limits.quorum_global_qos:
+    check_consume(channel, queue, no_ack=method.no_ack)
+    if queue.type == "quorum" and channel.window.limit and not limits.quorum_global_qos:
         where = quoted("queue", name, queue.vhost)
         raise AmqpError(ReplyCode.NOT_IMPLEMENTED, f"{where} does not support global qos")
     tag = tag or f"amq.ctag-{channel.context.names()}"
@@ -102,10 +105,11 @@ def consume(channel: Channel, method: spec.BasicConsume) -> None:
         channel.channel_id,
         tag,
         method.no_ack,
-        method.exclusive and not is_quorum,  # RabbitMQ's quorum queues ignore it
+        method.exclusive and queue.type not in REPLICATED,  # RabbitMQ's ignore it
         allowed,
         priority,
-        fields.plain_table(method.arguments),
+        # a stream's is read on this node, where a timestamp is to be told from an offset
+        method.arguments if queue.type == "stream" else fields.plain_table(method.arguments),
     )
 
     def attached(_result: object) -> None:
@@ -201,11 +205,13 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
     """basic.get.
 
     Raises:
-        AmqpError: 403, 404, 405; 405 too for a quorum queue with a single active consumer.
+        AmqpError: 403, 404, 405; 405 too for a quorum queue with a single active consumer; 540
+            for a stream.
     """
     name = shard_for(channel, named_queue(channel, method.queue))
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
+    check_not_stream(queue, "basic.get")
     if queue.type == "quorum" and queue.arguments.get("x-single-active-consumer") is True:
         where = quoted("queue", name, queue.vhost)
         text = (
@@ -226,10 +232,9 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
         delivery, message = result.delivery, result.delivery.message
         if delivery.delivery_count and queue.type == "quorum":
             message = with_count(message, delivery.delivery_count)
-        if channel.context.traced and channel.context.is_traced:
-            trace_delivered(channel, queue, [delivery])
         tag = channel.next_tag
         channel.next_tag += 1
+        source: DeliverySource | None = None
         if not method.no_ack:
             is_counted = not channel.window.limit
             source = channel.get_sources.setdefault(
@@ -237,6 +242,8 @@ def get(channel: Channel, method: spec.BasicGet) -> None:
                 DeliverySource(queue.uid, "", channel.counts, of_queue, is_counted=is_counted),
             )
             channel.unacked.add(tag, source, [delivery.number], channel.context.now_ms)
+        if channel.context.traced and channel.context.is_traced:
+            trace_delivered(channel, queue, [delivery], source)
         answer = spec.BasicGetOk(
             delivery_tag=tag,
             redelivered=delivery.delivery_count > 0,
@@ -279,7 +286,10 @@ def deliver(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[De
         deliveries = window.admit(consumer, deliveries, channel.in_use)
         if not deliveries:
             return
-    numbers = [delivery.number for delivery in deliveries]
+    if not consumer.is_in_order and type(deliveries) is StreamDeliveries:
+        numbers = deliveries.numbers
+    else:
+        numbers = [delivery.number for delivery in deliveries]
     channel.unacked.add(channel.next_tag, consumer, numbers, channel.context.now_ms)
     _write(channel, consumer, deliveries)
     if window.limit:
@@ -330,6 +340,9 @@ def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Del
         own.deliver += count
         of_queue.deliver += count
         all_of_vhost.deliver += count
+    if not consumer.is_in_order and type(deliveries) is StreamDeliveries:
+        _write_chunk(channel, consumer, deliveries)
+        return
     # What comes back is ahead of what is new, but for queues with priorities.
     if deliveries[0].delivery_count or not consumer.is_in_order:
         again = sum([each.delivery_count > 0 for each in deliveries])
@@ -347,7 +360,17 @@ def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Del
         context.out,
     )
     if context.traced and context.is_traced:
-        trace_delivered(channel, consumer.queue, deliveries)
+        trace_delivered(channel, consumer.queue, deliveries, None if consumer.no_ack else consumer)
+
+
+def _write_chunk(channel: Channel, consumer: ChannelConsumer, deliveries: StreamDeliveries) -> None:
+    """Write deliveries of a stream: nothing of it comes again, and the chunk knows its bytes."""
+    context = channel.context
+    channel.next_tag = deliveries.render(
+        channel.number, consumer.tag_bytes, channel.next_tag, context.frame_max, context.out
+    )
+    if context.traced and context.is_traced:
+        trace_delivered(channel, consumer.queue, deliveries, consumer)
 
 
 def counted(deliveries: Sequence[Delivery]) -> Sequence[Delivery]:

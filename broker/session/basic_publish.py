@@ -5,8 +5,8 @@ queues, whatever their properties are as long as these ask for nothing (`Propert
 The first of a run is checked and routed. Those with its exchange and routing key are appended to a
 list by the session's loop (the assembler hands out the same strings for the same names, so "same"
 is `is`); those with other names by `Publisher.goes_on`, where their route is known to lead to the
-same queues. At the run's end the list goes to each queue's batch. Everything unusual (transactions,
-headers that route, direct reply-to, unroutable) goes one by one.
+same queues. At the run's end the list goes to each queue's batch, or into the transaction.
+Everything unusual (headers that route, direct reply-to, unroutable) goes one by one.
 
 Source:
     rabbit_channel.erl, handle_method basic.publish (order of the checks, texts).
@@ -45,9 +45,10 @@ from broker.session.publishing.publish_batch import (
     add_to_batches,
     drop_doubles,
     hold_for_commit,
+    hold_run_for_commit,
     keyed_copies,
 )
-from broker.session.tracing import trace_published
+from broker.session.tracing.copies import trace_published
 
 _BCC = "BCC"
 _ROUTING_HEADERS = ("CC", _BCC)
@@ -61,36 +62,55 @@ WORK_MAX = 500
 A plain publish to a few queues whose route is known takes none."""
 
 
+class Destinations:
+    """The queues that one exchange leads some routing keys of a session to.
+
+    Routes of one session from one exchange to the same queues have one object of them.
+
+    Attributes:
+        exchange: Name of the exchange.
+        counts: The exchange's counters.
+        queues: All of them.
+        is_plain: They are few, and none of them drops doubles.
+        uncounted: Messages that went there and are in no counter yet (`Publisher.count`).
+    """
+
+    __slots__ = ("counts", "exchange", "is_plain", "queues", "uncounted")
+
+    def __init__(self, exchange: str, counts: ExchangeCounts, queues: tuple[Queue, ...]) -> None:
+        self.exchange = exchange
+        self.counts = counts
+        self.queues = queues
+        self.is_plain = 0 < len(queues) <= MANY_QUEUES and not drop_doubles(queues)
+        self.uncounted = 0
+
+
 class CachedRoute:
     """What is known of an (exchange, routing key) while the catalogue stays as it is.
 
     Attributes:
-        queues: Where every message goes, if nothing of a message is to be looked at and they are
-            few; else ().
+        destinations: Where every message goes, if nothing of a message is to be looked at and the
+            queues are few; else None.
         targets: Where it goes, whatever has to be looked at before.
         stores: Which queues keep it for an exchange on the way.
         looks_inside: An exchange on the way looks at more than the key: route each message.
         counts: The exchange's counters.
-
-    Routes of one session from one exchange to the same queues have one tuple of them.
     """
 
-    __slots__ = ("counts", "looks_inside", "queues", "stores", "targets")
+    __slots__ = ("counts", "destinations", "looks_inside", "stores", "targets")
 
     def __init__(
         self,
-        counts: ExchangeCounts,
-        targets: tuple[Queue, ...] = (),
+        found: Destinations,
         stores: tuple[Queue, ...] = (),
         *,
         looks_inside: bool = False,
     ) -> None:
-        self.targets = targets
+        self.targets = found.queues
         self.stores = stores
-        is_special = stores or drop_doubles(targets) or len(targets) > MANY_QUEUES
-        self.queues = () if is_special else targets
+        self.destinations = found if found.is_plain and not stores else None
         self.looks_inside = looks_inside
-        self.counts = counts
+        self.counts = found.counts
 
 
 class Publisher:
@@ -101,29 +121,38 @@ class Publisher:
 
     What routing costs is added to the context's `work`: keys, bindings that are looked at, queues
     that a message goes to. No run begins while that is used up, so the session can stop there.
+
+    Attributes:
+        channel: Of the open run; None while there is none.
+        run: The messages of the open run.
+        uncounted: Where messages went that are in no counter yet (`count`).
     """
 
     __slots__ = (
-        "_channel",
         "_checked",
         "_context",
+        "_counted",
         "_destinations",
-        "_exchange",
-        "_queues",
+        "_is_mandatory",
+        "_known",
         "_routes",
         "_version",
+        "channel",
         "run",
+        "uncounted",
     )
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._routes: dict[tuple[str, str], CachedRoute] = {}
         self._version = -1
-        self._destinations: dict[tuple[str, tuple[int, ...]], tuple[Queue, ...]] = {}
+        self._known: dict[tuple[str, tuple[int, ...]], Destinations] = {}
         self._checked: PropertyFacts | None = None  # the last that were not plain, and are good
-        self._queues: tuple[Queue, ...] = ()
-        self._exchange = ExchangeCounts()
-        self._channel: Channel | None = None
+        self._destinations: Destinations | None = None  # of the open run
+        self.channel: Channel | None = None  # of the open run
+        self._is_mandatory = False  # likewise
+        self._counted: Channel | None = None  # published what is in `uncounted`
+        self.uncounted: list[Destinations] = []
         self.run: list[Message] = []
 
     def begin(self, channel: Channel, command: Publish) -> bool:
@@ -141,15 +170,15 @@ class Publisher:
         facts = command.properties
         if (
             route is not None
-            and route.queues
+            and route.destinations is not None
             and (facts.is_plain or facts is self._checked)
             and channel.is_plain
             and self._version == self._context.catalogue.version
             and not command.immediate
         ):
-            self._channel = channel
-            self._exchange = route.counts
-            self._queues = route.queues
+            self.channel = channel
+            self._destinations = route.destinations
+            self._is_mandatory = command.mandatory
             self.run = [message]
             return True
         if command.immediate:
@@ -157,10 +186,10 @@ class Publisher:
         route = self._route(channel, message.exchange, message.routing_key)
         is_plain = self._check_facts(channel, facts)
         is_cheap = self._context.work < WORK_MAX
-        if is_plain and is_cheap and route.queues and channel.is_plain:
-            self._channel = channel
-            self._exchange = route.counts
-            self._queues = route.queues
+        if is_plain and is_cheap and route.destinations is not None and channel.is_plain:
+            self.channel = channel
+            self._destinations = route.destinations
+            self._is_mandatory = command.mandatory
             self.run = [message]
             return True
         self._publish_one(channel, command, route)
@@ -176,32 +205,64 @@ class Publisher:
             False where it is not known to, or is anything but plain: end the run.
         """
         facts = command.properties
-        if command.immediate or not (facts.is_plain or facts is self._checked):
+        if (
+            command.immediate
+            or command.mandatory is not self._is_mandatory
+            or not (facts.is_plain or facts is self._checked)
+        ):
             return False
         message = command.message
         route = self._routes.get((message.exchange, message.routing_key))
-        if route is None or route.queues is not self._queues:
+        if route is None or route.destinations is not self._destinations:
             return False
         self.run.append(message)
         return True
 
     def end(self) -> None:
-        """Close the run: give its messages to the batch of each queue."""
-        channel = self._channel
+        """Close the run: give its messages to the batch of each queue, or to the transaction.
+
+        Raises:
+            AmqpError: 406 when the transaction holds too much.
+        """
+        channel, destinations = self.channel, self._destinations
+        if channel is None or destinations is None:
+            return
+        self.channel = self._destinations = None
+        run, self.run = self.run, []  # or an idle connection would keep its last messages
+        if channel is not self._counted:
+            if self._counted is not None:
+                self.count()
+            self._counted = channel
+        if not destinations.uncounted:
+            self.uncounted.append(destinations)
+        destinations.uncounted += len(run)
+        if channel.transaction is None:
+            add_to_batches(channel, run, destinations.queues)
+        if self._context.traced and self._context.is_traced:
+            trace_published(channel, run, destinations.queues)
+        if channel.transaction is not None:
+            is_mandatory = self._is_mandatory
+            hold_run_for_commit(channel, run, destinations.queues, is_mandatory=is_mandatory)
+
+    def count(self) -> None:
+        """Count the messages of all runs since the last call: once for each of `uncounted`.
+
+        Runs can be short, one message each where all of them go elsewhere than the one before.
+        Call it when a read is through, and nobody sees a counter that lacks one of its messages.
+        """
+        channel, self._counted = self._counted, None
         if channel is None:
             return
-        self._channel = None
-        run, self.run = self.run, []  # or an idle connection would keep its last messages
-        count = len(run)
-        channel.counts.publish += count
-        by_exchange, exchange = channel.by_exchange, run[0].exchange
-        by_exchange[exchange] = by_exchange.get(exchange, 0) + count
-        self._context.counts.publish += count
-        self._exchange.publish_in += count
-        self._exchange.routed(self._queues, count)
-        add_to_batches(channel, run, self._queues)
-        if self._context.traced and self._context.is_traced:
-            trace_published(channel, run, self._queues)
+        by_exchange, whole = channel.by_exchange, 0
+        for each in self.uncounted:
+            count = each.uncounted
+            each.uncounted = 0
+            whole += count
+            by_exchange[each.exchange] = by_exchange.get(each.exchange, 0) + count
+            each.counts.routed(each.queues, count)
+        self.uncounted.clear()
+        channel.counts.publish += whole
+        self._context.counts.publish += whole
 
     def _check_facts(self, channel: Channel, facts: PropertyFacts) -> bool:
         """Check what the properties promise; True if they ask for nothing special.
@@ -246,7 +307,7 @@ class Publisher:
 
     def _forget_routes(self) -> None:
         self._routes.clear()
-        self._destinations.clear()
+        self._known.clear()
 
     def _look_up(self, channel: Channel, exchange: str, routing_key: str) -> CachedRoute:
         context = self._context
@@ -261,15 +322,18 @@ class Publisher:
             check_topic(channel, "write", exchange, routing_key)
         counts = context.node_counts.of_exchange(vhost, exchange)
         if not exchange and routing_key.startswith(reply_to.PREFIX):
-            return CachedRoute(counts)
+            return CachedRoute(Destinations(exchange, counts, ()))
         if context.catalogue.looks_inside(vhost, exchange):
-            return CachedRoute(counts, looks_inside=True)
+            return CachedRoute(Destinations(exchange, counts, ()), looks_inside=True)
         routed = context.catalogue.route(vhost, exchange, routing_key)
         if routed is None:
-            return CachedRoute(counts)
+            return CachedRoute(Destinations(exchange, counts, ()))
         context.work += routed.looked
         key = exchange, tuple([queue.uid for queue in routed.queues])
-        return CachedRoute(counts, self._destinations.setdefault(key, routed.queues), routed.stores)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Destinations(exchange, counts, routed.queues)
+        return CachedRoute(found, routed.stores)
 
     def _publish_one(self, channel: Channel, command: Publish, route: CachedRoute) -> None:
         """Publish what the fast path can't: one message, all rules.
@@ -287,8 +351,8 @@ class Publisher:
             self._check_keys(channel, message.exchange, keys)
         copies, is_returned = self._copies(message, decoded, keys, route, command)
         queues = [queue for _, some in copies for queue in some]
-        self._exchange = route.counts
-        self._count_one(channel, message, keys, queues, is_returned=is_returned)
+        route.counts.routed(queues, 1)
+        self._count_one(channel, message, keys, route.counts, queues, is_returned=is_returned)
         if self._context.traced and self._context.is_traced:
             trace_published(channel, [message], queues)
         if channel.transaction is not None:
@@ -309,20 +373,24 @@ class Publisher:
         channel: Channel,
         message: Message,
         keys: list[str],
+        of_exchange: ExchangeCounts,
         queues: list[Queue],
         *,
         is_returned: bool,
     ) -> None:
         names = [] if message.exchange else [message.routing_key, *keys]
         is_reply = any(name.startswith(reply_to.PREFIX) for name in names)
-        for counts in (channel.counts, self._context.counts):
-            counts.publish += 1
-            counts.return_unroutable += is_returned
-            counts.drop_unroutable += not (is_returned or queues or is_reply)
         by_exchange, exchange = channel.by_exchange, message.exchange
         by_exchange[exchange] = by_exchange.get(exchange, 0) + 1
-        self._exchange.publish_in += 1
-        self._exchange.routed(queues, 1)
+        for counts in (channel.counts, self._context.counts):
+            counts.publish += 1
+        if not is_returned and (queues or is_reply):
+            return
+        for place in (channel.counts, self._context.counts, of_exchange):
+            place.return_unroutable += is_returned
+            place.drop_unroutable += not is_returned
+        returned, dropped = channel.unroutable.get(exchange, (0, 0))
+        channel.unroutable[exchange] = returned + is_returned, dropped + (not is_returned)
 
     def _check_keys(self, channel: Channel, exchange: str, keys: list[str]) -> None:
         """Topic permissions hold for every key, or CC would lead around them."""

@@ -8,7 +8,7 @@ used again after close-ok. An open channel that waits for an answer holds its la
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from broker.amqp import spec
 from broker.amqp.assembler import Command, Publish
@@ -22,9 +22,11 @@ from broker.session.confirms import Confirms
 from broker.session.context import Answer, Context, Permissions, Question
 from broker.session.effects import ChannelEnded, Effect, QueueRequest
 from broker.session.prefetch import PrefetchWindow
-from broker.session.unacked import DeliverySource, Entry, Taken, Unacked
+from broker.session.unacked import DeliverySource, Entry, Outcome, Taken, Unacked
 
 Give: TypeAlias = type[Settle] | type[Requeue] | type[Discard]
+
+_OUTCOMES: Final[dict[Give, Outcome]] = {Settle: "ack", Requeue: "requeue", Discard: "reject"}
 
 
 class ChannelConsumer(DeliverySource):
@@ -87,17 +89,18 @@ class ChannelConsumer(DeliverySource):
         return other
 
 
-class HeldPublish(NamedTuple):
-    """A publish of an open transaction.
+class HeldPublishes(NamedTuple):
+    """Publishes of an open transaction that follow each other and go to the same queues.
 
     Attributes:
-        original: The message as it was sent.
-        copies: What goes to which queues, as it was routed when it was published.
-        is_mandatory: The publisher gets it back where none of these queues exists at commit.
+        originals: The messages as they were sent.
+        copies: What goes to which queues, as it was routed when it was published; several where
+            queues get different copies.
+        is_mandatory: The publisher gets them back where none of these queues exists at commit.
     """
 
-    original: Message
-    copies: list[tuple[Message, tuple[Queue, ...]]]
+    originals: list[Message]
+    copies: list[tuple[list[Message], tuple[Queue, ...]]]
     is_mandatory: bool
 
 
@@ -113,9 +116,14 @@ class Transaction:
     __slots__ = ("publishes", "size", "taken")
 
     def __init__(self) -> None:
-        self.publishes: list[HeldPublish] = []
+        self.publishes: list[HeldPublishes] = []
         self.taken: list[tuple[Give, list[Entry]]] = []
         self.size = 0
+
+    @property
+    def message_count(self) -> int:
+        """Messages published in it."""
+        return sum([len(each.originals) for each in self.publishes])
 
 
 class Commit:
@@ -137,7 +145,7 @@ class Channel:
     """The state of one channel. Owner: the session.
 
     Attributes:
-        is_plain: Open, not waiting, not transactional: the fast path may publish on it.
+        is_plain: Open and not waiting: the fast path may publish on it.
         key: What tells this channel from an earlier one of its number, to shells and queues: late
             verdicts and deliveries must not reach a channel that was opened since.
         channel_id: Its id for queues, under which they keep its unsettled messages; as unique as
@@ -151,6 +159,7 @@ class Channel:
         reply_key: Tells this channel's direct reply-to consumer; "" without one.
         counts: What happened to its messages.
         by_exchange: How many of them it published to each exchange.
+        unroutable: Of those, how many were returned and how many were dropped.
         by_queue: What happened to those from one queue, by its uid.
     """
 
@@ -185,6 +194,7 @@ class Channel:
         "touched",
         "transaction",
         "unacked",
+        "unroutable",
         "window",
     )
 
@@ -220,6 +230,7 @@ class Channel:
         self.reply_tag = ""
         self.counts = MessageCounts()
         self.by_exchange: dict[str, int] = {}
+        self.unroutable: dict[str, tuple[int, int]] = {}
         self.by_queue: dict[int, MessageCounts] = {}
 
     def of_queue(self, uid: int) -> MessageCounts:
@@ -263,6 +274,19 @@ class Channel:
         self.wait()
         return context.last_token
 
+    def ask_aside(self, answer: Answer) -> int:
+        """As `ask`, but no command of the client waits for the answer.
+
+        Args:
+            answer: Gets the result, or the Refusal. Raises nothing.
+        """
+        context = self.context
+        context.last_token += 1
+        context.questions[context.last_token] = Question(
+            self.number, self.generation, answer, answer, 0, 0, is_aside=True
+        )
+        return context.last_token
+
     def wait(self) -> None:
         """Hold later commands back."""
         self.is_waiting = True
@@ -271,7 +295,7 @@ class Channel:
     def resume(self) -> None:
         """Stop holding commands back; the session then runs what was held."""
         self.is_waiting = False
-        self.is_plain = self.transaction is None and not self.is_closing
+        self.is_plain = not self.is_closing
 
     def hold_back(self, command: Command) -> None:
         """Keep a command until the channel waits no more."""
@@ -288,13 +312,21 @@ class Channel:
             self.context.held_bytes -= len(command.message.content)
         return command
 
-    def give(self, kind: Give, taken: Taken, settled: Answer | None = None) -> int:
+    def give(
+        self,
+        kind: Give,
+        taken: Taken,
+        settled: Answer | None = None,
+        *,
+        is_aside: bool = False,
+    ) -> int:
         """Tell queues what became of deliveries: one request per consumer.
 
         Args:
             kind: What became of them.
             taken: Message numbers by source.
-            settled: Told the outcome of each where a commit waits for it: None, or a Refusal.
+            settled: Told the outcome of each where somebody waits for it: None, or a Refusal.
+            is_aside: It is no command of the client that waits.
 
         Returns:
             How many requests.
@@ -307,9 +339,13 @@ class Channel:
                 self.counts.ack += len(numbers)
                 self.context.counts.ack += len(numbers)
                 source.of_queue.ack += len(numbers)
-            token = 0 if settled is None else self.ask(settled, settled)
+            token = 0
+            if settled is not None:
+                token = self.ask_aside(settled) if is_aside else self.ask(settled, settled)
             command = kind(self.channel_id, source.tag, numbers)
             self.emit(QueueRequest(source.queue_uid, command, token))
+            if source.traced is not None:
+                source.traced.settled(_OUTCOMES[kind], numbers)
         return len(by_source)
 
     def set_active(self, consumer: ChannelConsumer, *, active: bool) -> None:
@@ -349,6 +385,7 @@ class Channel:
         while self.held:
             self.next_held()
         self.consumers.clear()
+        held = self.unacked.take_all() if self.context.traced else ()
         self.unacked = Unacked()
         self.window = PrefetchWindow()
         self.transaction = None
@@ -357,6 +394,9 @@ class Channel:
         self.reply_key = ""
         for uid in self.touched:
             self.emit(QueueRequest(uid, Release(self.channel_id)))
+        for source, numbers in held:
+            if source.traced is not None:
+                source.traced.released(numbers)
         self.emit(ChannelEnded(self.key, self.channel_id))
         self.touched = {}
 

@@ -26,6 +26,7 @@ from broker.session.facts import (
     Placement,
     SessionLimits,
 )
+from broker.session.traced_vhosts import TracedVhosts
 from broker.session.unacked import DeliverySource
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Question:
         on_refusal: What to do instead with a Refusal; None raises it at the channel.
         class_id: Of the method that waits.
         method_id: Of the method that waits.
+        is_aside: No method waits: the channel goes on meanwhile.
     """
 
     channel: int
@@ -66,6 +68,7 @@ class Question:
     on_refusal: Answer | None
     class_id: int
     method_id: int
+    is_aside: bool = False
 
 
 @dataclass(slots=True)
@@ -89,6 +92,7 @@ class Context:
         node_counts: The node's counters.
         counts: Those of the connection's vhost.
         traced: The vhosts that are traced (`broker.session.tracing`).
+        tracing: The same with the times of copies; None where nothing ever is traced.
     """
 
     facts: ConnectionFacts
@@ -116,6 +120,7 @@ class Context:
     node_counts: NodeCounts = field(default_factory=NodeCounts)
     counts: MessageCounts = field(default_factory=MessageCounts)
     traced: set[str] = field(default_factory=set)
+    tracing: TracedVhosts | None = None
 
     def __post_init__(self) -> None:
         self.counts = self.node_counts.of_vhost(self.facts.vhost)
@@ -167,6 +172,8 @@ class Context:
                 source.counts.ack += count
                 source.of_queue.ack += count
                 self.counts.ack += count
+                if source.traced is not None:
+                    source.traced.settled("ack", settle.numbers)
             self.settles.clear()
 
     def exchange(self, name: str) -> Exchange:

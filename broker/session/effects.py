@@ -38,12 +38,14 @@ class PublishTo(msgspec.Struct):
         queue: Where to; the record may be of a queue that is down (then reject).
         messages: In publish order.
         seqnos: One confirm number a message; None where the channel wants no verdicts.
+        is_unit: A stream stores all of them, or none (`broker.session.modes`).
     """
 
     channel: int
     queue: Queue
     messages: list[Message]
     seqnos: list[int] | None
+    is_unit: bool = False
 
 
 class QueueRequest(msgspec.Struct):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from broker.counters import MessageCounts
-from broker.session.channel import Channel
+from broker.session.channel import Channel, ChannelConsumer
+from broker.session.unacked import DeliverySource, Holding
 
 
 class ConsumerFacts(NamedTuple):
@@ -71,6 +72,34 @@ class ChannelFacts(NamedTuple):
     counts: MessageCounts
 
 
+class HolderFacts(NamedTuple):
+    """A consumer of one queue, or one that is gone but for the messages it holds.
+
+    Attributes:
+        number: Its channel's number.
+        tag: Consumer tag; "" for what basic.get took.
+        held: Messages of the queue that it holds, unacknowledged.
+        oldest_ms: When the first of them went out, monotonic; 0 if it holds none.
+        newest_ms: When the last one did.
+        prefetch: Its own limit; 0 is none.
+        no_ack: Its deliveries need no acknowledgement.
+        channel_prefetch: The channel's limit; 0 is none.
+        channel_held: What counts for that.
+        is_attached: It consumes.
+    """
+
+    number: int
+    tag: str
+    held: int
+    oldest_ms: int
+    newest_ms: int
+    prefetch: int
+    no_ack: bool
+    channel_prefetch: int
+    channel_held: int
+    is_attached: bool
+
+
 class ChannelFlows(NamedTuple):
     """What went between a channel and single exchanges and queues.
 
@@ -78,12 +107,14 @@ class ChannelFlows(NamedTuple):
         number: The channel's number.
         key: The channel's key.
         by_exchange: How many messages it published, by exchange.
+        unroutable: Of those, how many were returned and how many were dropped.
         by_queue: What happened to those from a queue, by its uid.
     """
 
     number: int
     key: int
     by_exchange: dict[str, int]
+    unroutable: dict[str, tuple[int, int]]
     by_queue: dict[int, MessageCounts]
 
 
@@ -97,7 +128,7 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
         is_confirming=channel.confirms is not None,
         unacknowledged=channel.unacked.count,
         unconfirmed=0 if channel.confirms is None else channel.confirms.unanswered,
-        uncommitted_messages=0 if transaction is None else len(transaction.publishes),
+        uncommitted_messages=0 if transaction is None else transaction.message_count,
         uncommitted_acks=0
         if transaction is None
         else sum(len(entries) for _, entries in transaction.taken),
@@ -121,3 +152,49 @@ def facts_of_channel(channel: Channel) -> ChannelFacts:
         key=channel.key,
         counts=channel.counts,
     )
+
+
+def flows_of(channels: Iterable[Channel]) -> list[ChannelFlows]:
+    """Say what went between each channel and single exchanges and queues.
+
+    Its dicts are the channel's own: drop from them what is gone, and nothing else.
+    """
+    return [
+        ChannelFlows(each.number, each.key, each.by_exchange, each.unroutable, each.by_queue)
+        for each in channels
+    ]
+
+
+def holders_of_channel(channel: Channel, queue_uid: int) -> Iterator[HolderFacts]:
+    """Yield who of a channel consumes from a queue, or holds messages of it.
+
+    Args:
+        channel: The channel.
+        queue_uid: The queue's incarnation.
+    """
+    holdings = channel.unacked.holdings()
+    found: dict[DeliverySource, Holding] = {
+        consumer: Holding(0, 0, 0)
+        for consumer in channel.consumers.values()
+        if consumer.queue_uid == queue_uid
+    }
+    found |= {
+        source: holding
+        for source, holding in holdings.items()
+        if source.queue_uid == queue_uid and not source.is_lost
+    }
+    for source, holding in found.items():
+        consumer = source if isinstance(source, ChannelConsumer) else None
+        is_attached = consumer is not None and channel.consumers.get(source.tag) is consumer
+        yield HolderFacts(
+            number=channel.number,
+            tag=source.tag,
+            held=holding.messages,
+            oldest_ms=holding.oldest_ms,
+            newest_ms=holding.newest_ms,
+            prefetch=0 if consumer is None else consumer.prefetch,
+            no_ack=consumer is not None and consumer.no_ack,
+            channel_prefetch=channel.window.limit,
+            channel_held=channel.in_use,
+            is_attached=is_attached,
+        )

@@ -4,7 +4,7 @@ Transactions are the simple form: publishes are routed when they are published a
 commit; acknowledgements leave the ledger at once and reach the queues at commit; rollback puts
 them back. commit-ok waits for a verdict of every queue on every message and for the outcome of
 every settle (docs/protocol-rules.md P18). Atomic per queue only, and there up to 1 MiB or 1,000
-messages (P13).
+messages (P13); for what a named publisher sends to a stream, up to `UNIT_BYTES_MAX`.
 
 Source:
     rabbit_channel.erl, handle_method confirm.select and tx.*.
@@ -12,17 +12,32 @@ Source:
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from broker.amqp import spec
-from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.errors import AmqpError, Refusal, ReplyCode, quoted
 from broker.fifo.command_sizes import pieces
 from broker.message import Message
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.session.basic_consume import unpark
 from broker.session.basic_publish import write_return
-from broker.session.channel import Channel, Commit, HeldPublish, Transaction
+from broker.session.channel import Channel, Commit, HeldPublishes, Transaction
 from broker.session.confirms import Confirms
 from broker.session.effects import PublishTo
+from broker.streams.publishers import is_named
+
+UNIT_BYTES_MAX: Final = 32 << 20
+"""Of what a named publisher sends to a stream in one transaction: its node holds all of it until it
+is stored, and one that is larger than `broker.fifo.command_sizes.HELD_BYTES_MAX` alone. The leader
+encodes it in one turn of the loop (docs/decisions/0068)."""
+
+
+class _Batch(NamedTuple):
+    """What a transaction brings one queue."""
+
+    queue: Queue
+    messages: list[Message]
 
 
 def confirm_select(channel: Channel, method: spec.ConfirmSelect) -> None:
@@ -53,7 +68,6 @@ def tx_select(channel: Channel, method: spec.TxSelect) -> None:
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
     if channel.transaction is None:
         channel.transaction = Transaction()
-        channel.is_plain = False
     channel.send(spec.TxSelectOk())
 
 
@@ -67,8 +81,10 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     transaction = _transaction(channel)
     del method
     channel.transaction = Transaction()
+    batches = _by_queue(transaction)
+    units = _units(batches)
     _write_returns(channel, transaction)
-    missing = _emit_publishes(channel, transaction)
+    missing = _emit_publishes(channel, batches, units)
 
     def settled(result: object) -> None:
         if not commit_verdict(channel, 1, ok=not isinstance(result, Refusal)):
@@ -85,6 +101,38 @@ def tx_commit(channel: Channel, method: spec.TxCommit) -> None:
     channel.wait()
 
 
+def _by_queue(transaction: Transaction) -> list[_Batch]:
+    """What each queue gets, in publish order."""
+    found: dict[int, _Batch] = {}
+    for held in transaction.publishes:
+        for messages, queues in held.copies:
+            for queue in queues:
+                batch = found.get(queue.uid)
+                if batch is None:
+                    found[queue.uid] = _Batch(queue, messages.copy())
+                else:
+                    batch.messages.extend(messages)
+    return list(found.values())
+
+
+def _units(batches: list[_Batch]) -> set[int]:
+    """The uids of the streams that get a unit.
+
+    Raises:
+        AmqpError: 406 for one that is too large to be stored whole.
+    """
+    found: set[int] = set()
+    for queue, messages in batches:
+        if queue.type != "stream" or not any(map(is_named, messages)):
+            continue
+        found.add(queue.uid)
+        if sum([len(message.content) for message in messages]) > UNIT_BYTES_MAX:
+            where = quoted("queue", queue.name, queue.vhost)
+            text = f"a unit for {where} is larger than {UNIT_BYTES_MAX} bytes"
+            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+    return found
+
+
 def _write_returns(channel: Channel, transaction: Transaction) -> None:
     """Return what is mandatory and was routed nowhere, or only to queues that are gone by now.
 
@@ -94,10 +142,11 @@ def _write_returns(channel: Channel, transaction: Transaction) -> None:
     """
     for publish in transaction.publishes:
         if publish.is_mandatory and not _has_queue(channel.context.catalogue, publish):
-            write_return(channel, publish.original)
+            for original in publish.originals:
+                write_return(channel, original)
 
 
-def _has_queue(catalogue: Catalogue, publish: HeldPublish) -> bool:
+def _has_queue(catalogue: Catalogue, publish: HeldPublishes) -> bool:
     """True if one of the queues exists; an exchange's history is none that a client routes to."""
     return any(
         catalogue.queue_by_uid(queue.uid) is not None
@@ -107,26 +156,25 @@ def _has_queue(catalogue: Catalogue, publish: HeldPublish) -> bool:
     )
 
 
-def _emit_publishes(channel: Channel, transaction: Transaction) -> int:
+def _emit_publishes(channel: Channel, batches: list[_Batch], units: set[int]) -> int:
     """Enqueue what a transaction has held; return how many verdicts that brings.
 
-    In pieces (P13): a queue's node may be able to hold some of it before the rest (P12).
+    In pieces (P13): a queue's node may be able to hold some of it before the rest (P12). What a
+    named publisher sends to a stream is a unit, and goes in one go.
     """
-    batches: dict[int, tuple[Queue, list[Message], list[int]]] = {}
-    copies = [copy for publish in transaction.publishes for copy in publish.copies]
-    for number, (message, queues) in enumerate(copies, 1):
-        for queue in queues:
-            _, messages, seqnos = batches.setdefault(queue.uid, (queue, [], []))
-            messages.append(message)
-            seqnos.append(number)
     missing = 0
-    for queue, messages, seqnos in batches.values():
+    for queue, messages in batches:
+        count = len(messages)
+        missing += count
+        seqnos = list(range(1, count + 1))
+        if queue.uid in units:
+            channel.emit(PublishTo(channel.key, queue, messages, seqnos, is_unit=True))
+            continue
         first = 0
         for piece, _ in pieces(messages):
             after = first + len(piece)
             channel.emit(PublishTo(channel.key, queue, piece, seqnos[first:after]))
             first = after
-        missing += first
     return missing
 
 

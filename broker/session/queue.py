@@ -12,6 +12,7 @@ from __future__ import annotations
 from broker.amqp import spec
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Purge
+from broker.metadata.arguments import QUEUE_TYPE, server_named_fault
 from broker.metadata.commands import Bind, DeclareQueue, Unbind
 from broker.metadata.records import Queue
 from broker.metadata.results import Declared
@@ -21,6 +22,7 @@ from broker.session.channel import Channel
 from broker.session.effects import DeleteQueue, Propose, QueueRequest, Stat
 from broker.session.exchange import check_binding_arguments, check_source, stripped
 from broker.session.shards import check_not_sharded, shard_for
+from broker.session.streams import check_not_stream
 
 
 def named_queue(channel: Channel, name: str) -> str:
@@ -68,9 +70,9 @@ def _declare_active(channel: Channel, method: spec.QueueDeclare, asked: str) -> 
     server_named = not name
     queue_type = _type_of(channel, method)
     if server_named:
-        if queue_type == "quorum":
-            text = "Cannot declare a server-named queue for type rabbit_quorum_queue"
-            raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
+        fault = server_named_fault({QUEUE_TYPE: queue_type})
+        if fault is not None:
+            raise AmqpError(fault.code, fault.text)
         name = f"amq.gen-{context.names()}"
     channel.permissions.check("configure", "queue", name)
     existing = context.catalogue.queue(vhost, name)
@@ -231,12 +233,13 @@ def purge(channel: Channel, method: spec.QueuePurge) -> None:
     """queue.purge: ready messages go, unacknowledged ones stay.
 
     Raises:
-        AmqpError: 403, 404, 405.
+        AmqpError: 403, 404, 405, 540 for a stream.
     """
     name = named_queue(channel, method.queue)
     check_not_sharded(channel, "purge", name)
     channel.permissions.check("read", "queue", name)
     queue = channel.context.queue(name)
+    check_not_stream(queue, "queue.purge")
 
     def purged(result: object) -> None:
         assert isinstance(result, int)
@@ -252,7 +255,7 @@ def delete(channel: Channel, method: spec.QueueDelete) -> None:
 
     Raises:
         AmqpError: 403, 404 home down, 405, 406 in use or not empty, 540 for a conditional delete
-            of a quorum queue.
+            of a quorum queue; a stream's has no conditions, as in RabbitMQ.
     """
     name = named_queue(channel, method.queue)
     check_not_sharded(channel, "delete", name)

@@ -27,8 +27,9 @@ from broker.session.consumer_timeout import overdue
 from broker.session.context import Context, Question
 from broker.session.effects import CloseConnection, Denied, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
-from broker.session.listing import ChannelFacts, ChannelFlows, facts_of_channel
-from broker.session.tracing import TracedVhosts
+from broker.session.holders.acts import Given, Step
+from broker.session.listing import ChannelFacts, facts_of_channel
+from broker.session.traced_vhosts import TracedVhosts
 
 _Handler = Callable[[Channel, Any], None]
 
@@ -75,8 +76,10 @@ class Session:
         vhost: The one that is open.
         is_closed: A hard error has come, or `close_channels` was called: input is ignored.
         rest: Commands that the last `handle` has put off: the next one's, before any others.
+        work: Steps of routing of the last `handle`: those that the commands before `rest` took.
         unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
             soon if there are any.
+        news: Channels with confirms that `flush` writes, by number.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Session:
             node_counts=counts or NodeCounts(),
         )
         if traced is not None:
-            self._context.traced = traced.names
+            self._context.traced, self._context.tracing = traced.names, traced
         if are_events_read is not None:
             self._context.are_events_read = are_events_read
         if consumer_count is not None:
@@ -116,12 +119,13 @@ class Session:
         self.vhost = facts.vhost
         self.is_closed = False
         self.rest: list[Command] = []
+        self.work = 0
         self.unfinished: list[int] = []
+        self.news: dict[int, Channel] = {}
         self._channels: dict[int, Channel] = {}
         self._publisher = basic_publish.Publisher(self._context)
         self._timeouts: dict[int, int] = {}  # of queues' consumers, in milliseconds
         self._timeouts_at = 0  # the entry of group 0 they were looked up at
-        self._news: dict[int, Channel] = {}  # channels with verdicts to tell at flush
 
     @property
     def channel_count(self) -> int:
@@ -142,11 +146,6 @@ class Session:
             context.held_commands > limits.held_commands or context.held_bytes > limits.held_bytes
         )
 
-    @property
-    def work(self) -> int:
-        """Steps of routing of the last call: those that the commands before `rest` took."""
-        return self._context.work
-
     def handle(self, commands: Sequence[Command], now_ms: int) -> list[Effect]:
         """Carry out what one socket read brought, or what of it `WORK_MAX` steps of routing reach.
 
@@ -163,7 +162,7 @@ class Session:
         publisher = self._publisher
         append = publisher.run.append
         number = -1  # the channel of the open run, with the names of its first publish
-        routing_key = exchange_name = None
+        routing_key = exchange_name = is_mandatory = None
         remaining = iter(commands)
         for command in remaining:
             if type(command) is Publish:
@@ -173,6 +172,7 @@ class Session:
                     and message.exchange is exchange_name
                     and command.properties.is_plain
                     and command.channel == number
+                    and command.mandatory is is_mandatory
                     and not command.immediate
                 ):
                     append(message)
@@ -180,12 +180,13 @@ class Session:
                 if number >= 0:
                     if command.channel == number and publisher.goes_on(command):
                         continue
-                    publisher.end()
+                    self._end_run()
                 if self._begin(command):
                     append = publisher.run.append
                     number = command.channel
                     routing_key = message.routing_key
                     exchange_name = message.exchange
+                    is_mandatory = command.mandatory
                 else:
                     number = -1
                     if context.work >= WORK_MAX:
@@ -194,11 +195,12 @@ class Session:
                 if not self._ack(command):
                     number = -1
             else:
-                publisher.end()
+                self._end_run()
                 number = -1
                 self._cold(cast("MethodCommand | Fault", command))
-        publisher.end()
+        self._end_run()
         self.rest = list(remaining)
+        self.work = context.work
         return self._take()
 
     def go_on(self, now_ms: int) -> list[Effect]:
@@ -238,6 +240,9 @@ class Session:
             return []
         channel = self._channels.get(question.channel)
         if channel is None or channel.generation != question.generation or channel.is_closing:
+            return self._take()
+        if question.is_aside:
+            _answer(question, result)
             return self._take()
         channel.class_id, channel.method_id = question.class_id, question.method_id
         channel.resume()
@@ -324,18 +329,13 @@ class Session:
         if found is not None and found.reply_key and found.reply_key == key:
             basic_consume.deliver_reply(found, message)
 
-    @property
-    def wants_flush(self) -> bool:
-        """True if there are bytes in `out`, confirms to write, or commands for `go_on`."""
-        return bool(self.out or self._news or self.unfinished)
-
     def flush(self) -> None:
         """Write gathered confirms. Call once a tick, before writing `out`."""
-        if not self._news:
+        if not self.news:
             return
-        for channel in self._news.values():
+        for channel in self.news.values():
             channel.flush_confirms()
-        self._news.clear()
+        self.news.clear()
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Check the consumer timeout; call about once a second."""
@@ -374,6 +374,11 @@ class Session:
                     channel.set_active(consumer, active=active)
         return self._take()
 
+    def act(self, channel: Channel, step: Step, now_ms: int) -> tuple[Given, list[Effect]]:
+        """Carry out an operator's step on a channel that is open."""
+        self._context.now_ms = now_ms
+        return step.run(channel), self._take()
+
     def consumers_to_end(self) -> list[QueueRequest]:
         """What ends the connection's consumers whose queues may go with them, exclusive ones not.
 
@@ -399,25 +404,21 @@ class Session:
             if channel is not None:
                 yield facts_of_channel(channel)
 
+    def channels(self) -> list[Channel]:
+        """Return the open channels, for listings: they read them and change nothing."""
+        return list(self._channels.values())
+
     def channel_counts(self) -> list[tuple[int, MessageCounts]]:
         """Return the key and the counters of each channel."""
         return [(each.key, each.counts) for each in self._channels.values()]
-
-    def flows(self) -> list[ChannelFlows]:
-        """Return what went between each channel and single exchanges and queues.
-
-        Its dicts are the channel's own: drop from them what is gone, and nothing else.
-        """
-        return [
-            ChannelFlows(each.number, each.key, each.by_exchange, each.by_queue)
-            for each in self._channels.values()
-        ]
 
     # What follows is not for the shell.
 
     def _take(self) -> list[Effect]:
         context = self._context
         context.flush_batches()
+        if self._publisher.uncounted:
+            self._publisher.count()
         effects = context.effects
         context.effects = []
         return effects
@@ -436,22 +437,34 @@ class Session:
             self._fail(channel, _blame(error, 60, 40))
             return False
         if channel.confirms is not None:
-            self._news[channel.number] = channel
+            self.news[channel.number] = channel
         return False
 
     def _ack(self, command: Ack) -> bool:
         """Run a basic.ack; False if it did not, then an open run of publishes must end."""
         channel = self._ready(command)
         if channel is None:
-            self._publisher.end()
+            self._end_run()
             return False
         try:
             basic_ack.ack(channel, command.delivery_tag, multiple=command.multiple)
         except AmqpError as error:
-            self._publisher.end()
-            self._fail(channel, _blame(error, 60, 80))
+            self._end_run()
+            if not channel.is_closing:
+                self._fail(channel, _blame(error, 60, 80))
             return False
         return True
+
+    def _end_run(self) -> None:
+        """Close the open run of publishes, if there is one."""
+        publisher = self._publisher
+        channel = publisher.channel
+        if channel is None:
+            return
+        try:
+            publisher.end()
+        except AmqpError as error:
+            self._fail(channel, _blame(error, 60, 40))
 
     def _ready(self, command: Publish | Ack) -> Channel | None:
         """The channel of a command if it can run now; else the command is held or dropped."""
@@ -459,7 +472,7 @@ class Session:
             return None
         channel = self._channels.get(command.channel)
         if channel is None:
-            self._publisher.end()
+            self._end_run()
             self._close_connection(self._not_open(*_ids(command)))
             return None
         if channel.is_waiting:
@@ -469,7 +482,7 @@ class Session:
 
     def _hold(self, channel: Channel, command: Command) -> None:
         if channel.commit is not None:
-            self._publisher.end()
+            self._end_run()
             if type(command) is MethodCommand and type(command.method) is spec.ChannelClose:
                 self._close(channel)  # the one thing a client may do meanwhile
                 return
@@ -558,7 +571,7 @@ class Session:
         """Run one command outside a chunk."""
         if type(command) is Publish:
             if self._begin(command):
-                self._publisher.end()
+                self._end_run()
         elif type(command) is Ack:
             self._ack(command)
         else:
@@ -674,7 +687,7 @@ class Session:
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.number]
         self._context.node_counts.churn.channel_closed += 1
-        self._news.pop(channel.number, None)
+        self.news.pop(channel.number, None)
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, 1)
 
@@ -689,7 +702,7 @@ class Session:
         )
         channel.flush_confirms()
         channel.end()
-        self._news.pop(channel.number, None)
+        self.news.pop(channel.number, None)
         channel.send(
             spec.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
         )
@@ -710,7 +723,7 @@ class Session:
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, len(self._channels))
         self._channels.clear()
-        self._news.clear()
+        self.news.clear()
         self._context.questions.clear()
 
     def _by_key(self, key: int) -> Channel | None:
@@ -730,7 +743,7 @@ class Session:
                 channel.confirms.confirm(seqnos)
             else:
                 channel.confirms.reject(seqnos)
-            self._news[channel.number] = channel
+            self.news[channel.number] = channel
         return []
 
     def _commit_verdict(self, channel: Channel, count: int, *, ok: bool) -> None:

@@ -151,6 +151,19 @@ class Bodies:
             parts.append(value)
         return keys.join_body(body, parts)
 
+    def read_start(self, body: keys.BodyAddress) -> bytes:
+        """The first part of a content, pending writes included; one of one part is checked.
+
+        Raises:
+            RecordDamaged: As `read`.
+        """
+        if body.parts == 1 or body.body_id in self._recent_ids:
+            return self.read(body)
+        value = self._journal.get(self._family, keys.body_key(body.body_id, 0))
+        if value is None:
+            raise keys.RecordDamaged(f"part 0 of body {body.body_id} is missing")
+        return value
+
     def _take_id(self) -> int:
         self._last_id += 1
         if self._last_id > self._mark and self._mark_key is not None:

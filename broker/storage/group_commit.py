@@ -32,11 +32,12 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
 
 from broker.storage.commit_batch import WRITE_ONCE_FAMILIES, CommitBatch, Segment
 from broker.storage.commit_stats import JournalStats
-from broker.storage.commit_writer import CommitWriter, Look
+from broker.storage.commit_writer import CommitFailed, CommitWriter, Look
 from broker.storage.log_files import Append, Barrier, Cut, LogFolder, Remove
 from broker.storage.store import Store, StoreUnusable
 
@@ -46,12 +47,16 @@ LAZY_S: Final = 0.010
 AGAIN_S: Final = 0.25
 """How often a short disk is looked at, written to or not."""
 
+READ_THREADS: Final = 4
+"""Reads of log files at a time: a disk works on several at once."""
+
 _MB: Final = 1000 * 1000
 
 _log = logging.getLogger(__name__)
 
 
 _Work = list[CommitBatch] | None
+_Parsed = TypeVar("_Parsed")
 
 
 class GroupCommit:
@@ -76,7 +81,7 @@ class GroupCommit:
         self.stats = JournalStats()
         self.on_short: Callable[[], None] = _nothing
         self._store = store
-        self._files = LogFolder(store.path.parent)
+        self._files = LogFolder(store.path.parent, self._files_failed)
         self._writer = CommitWriter(store, self._files, self.stats)
         self._on_failure = on_failure
         self._loop = loop if loop is not None else asyncio.get_running_loop()
@@ -98,6 +103,7 @@ class GroupCommit:
         # The thread's own: how it last found the disk, and what it had no room for.
         self._was_short = False
         self._put_back: CommitBatch | None = None
+        self._readers = ThreadPoolExecutor(READ_THREADS, "log-read")  # begun when they are needed
         self._thread = threading.Thread(target=self._run, name="group-commit", daemon=True)
         self._start()
 
@@ -258,6 +264,34 @@ class GroupCommit:
             self._failed(error)
             raise
 
+    def read_soon(
+        self,
+        name: str,
+        position: int,
+        size_bytes: int,
+        parse: Callable[[bytes], _Parsed],
+        done: Callable[[_Parsed], None],
+    ) -> None:
+        """Read what is durable of a file, and parse it, in a thread; `done` is called on the loop.
+
+        Never after `close` or a failure.
+        """
+
+        def read() -> None:
+            try:
+                parsed = parse(self._files.read(name, position, size_bytes))
+            except Exception as error:  # noqa: BLE001 - the outermost frame of a thread's work
+                self._loop.call_soon_threadsafe(self._failed, error)
+            else:
+                self._loop.call_soon_threadsafe(told, parsed)
+
+        def told(parsed: _Parsed) -> None:
+            if not self._is_failed and not self._is_closed:
+                done(parsed)
+
+        if not self._is_closed:
+            self._readers.submit(read)
+
     def size(self, name: str) -> int | None:
         """Size of a file on disk, in bytes; None if there is none."""
         return self._files.size(name)
@@ -265,6 +299,10 @@ class GroupCommit:
     def names(self, folder: str) -> list[str]:
         """The files of a folder on disk, sorted."""
         return self._files.names(folder)
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders in a folder on disk, sorted."""
+        return self._files.folders(folder)
 
     def close(self) -> None:
         """Write and sync what is pending, then close the store. Waiters are still told.
@@ -283,6 +321,7 @@ class GroupCommit:
             self._work.put(self._sealed)
         self._work.put(None)
         self._thread.join()
+        self._readers.shutdown(cancel_futures=True)
         self._files.close()
         try:
             self._store.close()
@@ -470,6 +509,11 @@ class GroupCommit:
         else:
             self._tell(self._hold, batches, look)
         return True
+
+    def _files_failed(self, error: BaseException) -> None:
+        """Note, from a thread, that log files could not be brought up to date."""
+        failed = CommitFailed(self._files.path, "writing log files", error)
+        self._tell(self._failed, failed)
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         try:

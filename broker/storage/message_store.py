@@ -367,6 +367,23 @@ class MessageStore:
         found = self._read_run(uid, numbers)
         if found is not None:
             return found
+        return self._read_each(uid, numbers, Bodies.read, keep=keep)
+
+    def read_starts(self, uid: int, numbers: list[int]) -> list[tuple[int, Message]]:
+        """As `read_many` with `keep`; of large contents the first part, which no checksum proves.
+
+        For those who look at messages: a read takes 1 MiB of memory a message, whatever its size.
+        """
+        return self._read_each(uid, numbers, Bodies.read_start, keep=True)
+
+    def _read_each(
+        self,
+        uid: int,
+        numbers: list[int],
+        read: Callable[[Bodies, keys.BodyAddress], bytes],
+        *,
+        keep: bool,
+    ) -> list[tuple[int, Message]]:
         index = self._indexes.get(uid)
         durable = [] if index is None else [n for n in numbers if n in index]
         values: dict[int, bytes] = {}
@@ -379,11 +396,11 @@ class MessageStore:
             paged = [number for number in numbers if number not in known]
             self._fetch("pages", uid, paged, values)
             self._look_again(uid, paged, values)
-        found = []
+        found: list[tuple[int, Message]] = []
         among_pages = set(paged)
         for number in numbers:
             bodies = self._page_bodies if number in among_pages else self._bodies
-            message = self._message(uid, number, values.get(number), bodies)
+            message = self._message(uid, number, values.get(number), bodies, read)
             if message is not None:
                 found.append((number, message))
         if paged and not keep:
@@ -409,7 +426,7 @@ class MessageStore:
                 uid,
                 first,
                 self._journal.values("queue_index", start, end),
-                partial(self._filled, bodies=self._bodies),
+                partial(_filled, read_body=self._bodies.read),
             )
         except (keys.RecordDamaged, StoreDamaged):
             return None
@@ -492,7 +509,12 @@ class MessageStore:
                     values[number] = known
 
     def _message(
-        self, uid: int, number: int, value: bytes | None, bodies: Bodies
+        self,
+        uid: int,
+        number: int,
+        value: bytes | None,
+        bodies: Bodies,
+        read: Callable[[Bodies, keys.BodyAddress], bytes],
     ) -> Message | None:
         if value is None:
             self._lose(uid, number, "its record is missing or can't be read")
@@ -500,14 +522,11 @@ class MessageStore:
         try:
             message, body = keys.parse_record(keys.index_key(uid, number), value)
             if body is not None:
-                message = self._filled(message, body, bodies)
+                message = msgspec.structs.replace(message, content=read(bodies, body))
         except (keys.RecordDamaged, StoreDamaged) as error:
             self._lose(uid, number, str(error))
             return None
         return message
-
-    def _filled(self, message: Message, body: keys.BodyAddress, bodies: Bodies) -> Message:
-        return msgspec.structs.replace(message, content=bodies.read(body))
 
     def _lose(self, uid: int, number: int, reason: str) -> None:
         self._lost.append(Lost(uid, number, reason))
@@ -549,6 +568,12 @@ class MessageStore:
             return False
         self._indexes = loaded
         return True
+
+
+def _filled(
+    message: Message, body: keys.BodyAddress, read_body: Callable[[keys.BodyAddress], bytes]
+) -> Message:
+    return msgspec.structs.replace(message, content=read_body(body))
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:

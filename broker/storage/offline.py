@@ -11,16 +11,18 @@ import os
 import struct
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from rocksdict import WriteBatch
 
+from broker.storage.log_files import Append, Barrier, Cut, FileWrite, LogFolder, Remove
 from broker.storage.store import BATCH_KEY, Store, StoreLocked, batch_number, open_store
 
 _LOCK_FILE: Final = "LOCK"  # RocksDB's, held by a POSIX record lock
 _FLOCK: Final = struct.Struct("hhqqi4x")  # Linux: type, whence, start, length, pid
 
 _Write = tuple[str, str, bytes, bytes]
+_Parsed = TypeVar("_Parsed")
 
 
 class StoreMissing(Exception):
@@ -28,7 +30,7 @@ class StoreMissing(Exception):
 
 
 class OfflineStore:
-    """A `raft.ports.Journal` on the store of a stopped node; durable with `flush`.
+    """A `raft.ports.Journal` and `LogFiles` on a stopped node's store; durable with `flush`.
 
     Args:
         path: The store's directory.
@@ -37,6 +39,7 @@ class OfflineStore:
         StoreMissing: There is none.
         StoreLocked: A node runs on it; the text names the process if it can be known.
         StoreDamaged: It does not open.
+        OSError: The log files can't be brought up to date.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,6 +51,12 @@ class OfflineStore:
         self._store: Store = open_store(path)
         self._number = self._store.last_batch
         self._pending: list[_Write] = []
+        self._file_writes: list[FileWrite] = []
+        try:
+            self._files = LogFolder(path.parent)
+        except BaseException:
+            self._store.close()
+            raise
 
     def put(self, family: str, key: bytes, value: bytes) -> None:
         """Write a record with the next flush."""
@@ -84,6 +93,9 @@ class OfflineStore:
 
     def flush(self) -> None:
         """Write what is pending as one batch; durable when this returns."""
+        if self._file_writes:
+            writes, self._file_writes = self._file_writes, []
+            self._files.commit(writes)
         if not self._pending:
             return
         batch = WriteBatch(raw_mode=True)
@@ -106,7 +118,54 @@ class OfflineStore:
     def close(self) -> None:
         """Release the store; what was not flushed is dropped."""
         self._pending.clear()
+        self._file_writes.clear()
+        self._files.close()
         self._store.close()
+
+    # -- the LogFiles port --------------------------------------------------------------------
+
+    def append(self, name: str, data: bytes) -> None:
+        """Write behind the end of a file with the next flush."""
+        self._file_writes.append(Append(name, data))
+
+    def cut(self, name: str, size_bytes: int) -> None:
+        """Shorten a file with the next flush."""
+        self._file_writes.append(Cut(name, size_bytes))
+
+    def remove(self, name: str) -> None:
+        """Remove a file with the next flush."""
+        self._file_writes.append(Remove(name))
+
+    def barrier(self, name: str) -> None:
+        """Make a file, or its removal, durable before what is asked for later is written."""
+        self._file_writes.append(Barrier(name))
+
+    def read(self, name: str, position: int, size_bytes: int) -> bytes:
+        """Read a part of a file, as of the last flush."""
+        return self._files.read(name, position, size_bytes)
+
+    def read_soon(
+        self,
+        name: str,
+        position: int,
+        size_bytes: int,
+        parse: Callable[[bytes], _Parsed],
+        done: Callable[[_Parsed], None],
+    ) -> None:
+        """Read at once: nobody else waits."""
+        done(parse(self.read(name, position, size_bytes)))
+
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes, as of the last flush; None if there is none."""
+        return self._files.size(name)
+
+    def names(self, folder: str) -> list[str]:
+        """The files of a folder, as of the last flush."""
+        return self._files.names(folder)
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders in a folder, as of the last flush."""
+        return self._files.folders(folder)
 
 
 def lock_owner(path: Path) -> str:

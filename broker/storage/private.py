@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from broker.storage import log_files
+
 UMASK: Final = 0o077
 """Of a process that runs a node."""
 
-_STORES: Final = "store"  # and store.damaged-1, store.salvaging, store.reading
+_STORES: Final = ("store", "log.damaged-")  # and store.damaged-1, store.salvaging, store.reading
 _OTHERS_OF_OURS: Final = ("identity.", "cluster.", "node.", "pid")
 
 
@@ -36,6 +38,13 @@ def close_to_others(folder: Path) -> list[Path]:
         path = Path(entry.path)
         if entry.name.startswith(_STORES) and entry.is_dir(follow_symlinks=False):
             left += [each for each in _below(path) if not _close(each)]
+        elif entry.name == "log" and entry.is_dir(follow_symlinks=False):
+            own = log_files.own_entries(folder)
+            left += [each for found in own for each in _below(found) if not _close(each)]
+            is_log_ours = len(own) == len(list(path.iterdir()))
+            is_all_ours = is_all_ours and is_log_ours
+            if is_log_ours and not _close(path):
+                left.append(path)
         elif entry.name.startswith(_OTHERS_OF_OURS):
             if not _close(path):
                 left.append(path)

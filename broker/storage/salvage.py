@@ -8,7 +8,8 @@ its place when it is complete and synced (docs/protocol-rules.md P30):
 - a missing or damaged table costs what was in it, a missing manifest is made anew from the tables,
   and large contents are found in their files where the tables can't say where they are;
 - nothing of a Raft group comes over: a replica that lost synced entries may have voted for what
-  it no longer holds. The groups are listed; their replicas must join again as learners.
+  it no longer holds. The groups are listed; their replicas must join again as learners. Their log
+  files, without the records that say what counts of them, are set aside, too.
 
 What a damaged log no longer shows at all can't be listed: the report says that there may be more.
 A crash at any point leaves either the damaged store or the complete new one in place.
@@ -17,7 +18,6 @@ A crash at any point leaves either the damaged store or the complete new one in 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,6 +26,8 @@ from typing import Final
 import msgspec
 from rocksdict import WriteBatch
 
+from broker.durable_files import sync_folder, write_synced
+from broker.storage import log_files
 from broker.storage import message_keys as keys
 from broker.storage.damaged import DamagedStore, links_of, open_damaged
 from broker.storage.message_store import Lost
@@ -39,6 +41,7 @@ from broker.storage.store import (
     failure,
     open_store,
 )
+from raft.segments import damage
 
 REPORT_FILE: Final = "salvage.json"
 """Written last: a new store without it is not complete."""
@@ -61,6 +64,11 @@ class SalvageReport(msgspec.Struct):
         kept_count: Messages that came over.
         lost: Messages that are known to be lost; there may be more.
         groups: Raft groups that had data; their replicas start again as learners.
+        log_files: Where the groups' log files are kept, which no longer count; "" if there were
+            none.
+        logs: First and last of the whole entries that follow each other in them, by group.
+        tail: Why the tail could not be repeated, so that files may lack what it has; "" if they
+            have all of it.
     """
 
     reason: str
@@ -68,6 +76,9 @@ class SalvageReport(msgspec.Struct):
     kept_count: int = 0
     lost: list[Lost] = []
     groups: list[int] = []
+    log_files: str = ""
+    logs: dict[int, list[tuple[int, int]]] = {}
+    tail: str = ""
 
 
 def open_or_salvage(path: Path) -> tuple[Store, SalvageReport | None]:
@@ -106,6 +117,7 @@ def open_or_salvage(path: Path) -> tuple[Store, SalvageReport | None]:
             "kept": report.kept_count,
             "lost": len(report.lost),
             "groups": len(report.groups),
+            "log_files": report.log_files,
         },
     )
     return open_store(path), report
@@ -125,14 +137,18 @@ def _finish(path: Path) -> None:
         shutil.rmtree(building)
         return
     report = msgspec.json.decode((building / REPORT_FILE).read_bytes(), type=SalvageReport)
-    _swap(path, building, Path(report.aside))
+    _swap(path, building, report)
 
 
 def _rebuild(path: Path, reason: str) -> SalvageReport:
     building = _building(path)
     damaged = open_damaged(path, reason)
     fresh = open_store(building)
-    report = SalvageReport(reason, str(_free_name(path)))
+    aside = _free_name(path)
+    report = SalvageReport(reason, str(aside))
+    if log_files.own_entries(path.parent):
+        report.log_files = str(_log_files_aside(path, aside))
+        _look_at_logs(path.parent, report)
     try:
         _copy_messages(damaged, fresh, report)
         _copy_marks(damaged, fresh)
@@ -142,23 +158,70 @@ def _rebuild(path: Path, reason: str) -> SalvageReport:
         damaged.close()
         fresh.close()
         shutil.rmtree(links_of(path), ignore_errors=True)
-    _write_synced(building / REPORT_FILE, msgspec.json.encode(report))
-    _swap(path, building, Path(report.aside))
+    write_synced(building / REPORT_FILE, msgspec.json.encode(report))
+    _swap(path, building, report)
     return report
 
 
-def _swap(path: Path, building: Path, aside: Path) -> None:
+class _PlainFiles:
+    """`raft.segments.damage.ReadableFiles`, without a tail."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read(self, name: str, position: int, size_bytes: int) -> bytes:
+        """Read a part of a file."""
+        with (self._folder / name).open("rb") as file:
+            file.seek(position)
+            return file.read(size_bytes)
+
+    def size(self, name: str) -> int | None:
+        """Size of a file in bytes; None if there is none."""
+        path = self._folder / name
+        return path.stat().st_size if path.is_file() else None
+
+    def names(self, folder: str) -> list[str]:
+        """The files of a folder, sorted."""
+        found = (self._folder / folder).iterdir()
+        return sorted(f"{folder}/{each.name}" for each in found if each.is_file())
+
+
+def _look_at_logs(data: Path, report: SalvageReport) -> None:
+    """Complete the log files by the tail, which alone was synced, and note what they hold."""
+    try:
+        log_files.LogFolder(data).close()
+    except (StoreDamaged, OSError) as error:
+        report.tail = str(error)
+        _log.warning("salvage.tail_not_repeated", extra={"error": str(error)})
+    files = _PlainFiles(data)
+    for entry in log_files.own_entries(data):
+        if entry.is_dir():
+            report.logs[int(entry.name)] = damage.held(files, int(entry.name))
+
+
+def _swap(path: Path, building: Path, report: SalvageReport) -> None:
+    """Put the new store in place; after an interruption again, from any point on."""
     if path.exists():
-        path.rename(aside)
+        path.rename(report.aside)
+    if report.log_files:
+        Path(report.log_files).mkdir(mode=0o700, exist_ok=True)
+        for entry in log_files.own_entries(path.parent):
+            entry.rename(Path(report.log_files, entry.name))
     building.rename(path)
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
 
 
 def _free_name(path: Path) -> Path:
     number = 1
-    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+    while True:
+        aside = path.with_name(f"{path.name}.damaged-{number}")
+        if not aside.exists() and not _log_files_aside(path, aside).exists():
+            return aside
         number += 1
-    return aside
+
+
+def _log_files_aside(path: Path, aside: Path) -> Path:
+    return path.with_name(f"log{aside.name.removeprefix(path.name)}")
 
 
 class _Copier:
@@ -250,19 +313,3 @@ def _copy_marks(damaged: DamagedStore, fresh: Store) -> None:
 def _groups(damaged: DamagedStore) -> list[int]:
     found = {key[:_GROUP_BYTES] for key, _ in damaged.rows("raft_state")}
     return sorted(int.from_bytes(group, "big") for group in found)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -22,6 +22,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from broker.durable_files import sync_folder
+
 FILE: Final = "clean-stop.summary"
 VERSION: Final = 1
 
@@ -56,7 +58,7 @@ def write(path: Path, batch: int, frames: Iterable[bytes]) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path / FILE)
-    _sync(path)
+    sync_folder(path)
 
 
 def take(path: Path, batch: int) -> list[bytes] | None:
@@ -78,7 +80,7 @@ def take(path: Path, batch: int) -> list[bytes] | None:
     except FileNotFoundError:
         return None
     (path / FILE).unlink()
-    _sync(path)
+    sync_folder(path)
     return frames
 
 
@@ -100,11 +102,3 @@ def _read(file: BinaryIO, batch: int) -> list[bytes] | None:
             return None
         frames.append(frame)
     return frames
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from chaos.checkers import stream
 from chaos.checkers.facts import Copy, Facts, Finding
 from chaos.history import Event
 
@@ -20,6 +21,11 @@ def lost(facts: Facts) -> Iterator[Finding]:
     lacking = _undrained(facts)
     if lacking:
         yield Finding("undrained", "drain", detail=lacking)
+        return
+    if facts.options.queue == "stream":
+        for publish in stream.missing(facts):
+            text = f"confirmed through {publish.node}, not read through every node"
+            yield Finding("lost", publish.msg_id, publish.queue, text)
         return
     for publish in missing(facts):
         if publish.ts_us >= facts.joined_us:
@@ -99,6 +105,8 @@ def refused(facts: Facts) -> Iterator[Finding]:
 
 def duplicated(facts: Facts) -> Iterator[Finding]:
     """Delivered after it was acked, where no fault can have swallowed the ack."""
+    if facts.options.queue == "stream":  # each consumer gets everything
+        return
     for copy, acks in sorted(facts.acks.items()):
         sure = [ack.ts_us for ack in acks if not facts.is_ack_uncertain(ack)]
         deliveries = facts.deliveries.get(copy)
@@ -118,6 +126,8 @@ def flag(facts: Facts) -> Iterator[Finding]:
     Which delivery came first is not asked: a client may read late what was sent early. Of all
     deliveries of a copy at most one can be the first.
     """
+    if facts.options.queue == "stream":  # each consumer gets everything
+        return
     for copy, deliveries in sorted(facts.deliveries.items()):
         fresh = [event for event in deliveries if not event.redelivered]
         if len(fresh) > 1:
@@ -135,6 +145,8 @@ def held_twice(facts: Facts) -> Iterator[Finding]:
         docs/chaos.md, held-twice; P24 (docs/protocol-rules.md): beside a fault an old master may
         still deliver.
     """
+    if facts.options.queue == "stream":  # each consumer gets everything
+        return
     for copy, deliveries in sorted(facts.deliveries.items()):
         for first, second in pairwise(deliveries):
             until_us = _released_us(facts, copy, first)

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from chaos.checkers import availability, confirms, order, queue
+from chaos.checkers import availability, confirms, order, queue, stream
 from chaos.checkers.facts import Facts, Finding, gather
 from chaos.history import Event
 from chaos.options import Options
@@ -33,6 +33,9 @@ SEVERITIES: dict[str, Valid] = {
     "order": False,
     "flag": False,
     "held-twice": False,
+    "hole": False,
+    "stored-twice": False,
+    "differs": False,
     "confirm-twice": False,
     "confirm-unasked": False,
     "unanswered": False,
@@ -96,6 +99,9 @@ CHECKERS: dict[str, Checker] = {
     "duplicated": queue.duplicated,
     "flag": queue.flag,
     "held-twice": queue.held_twice,
+    "hole": stream.hole,
+    "stored-twice": stream.stored_twice,
+    "differs": stream.differs,
     "order": order.first_deliveries,
     "confirm-once": confirms.once,
     "answered": confirms.answered,

@@ -49,7 +49,7 @@ def encode(ring: int, to: MemberId, sender: MemberId, view_version: int, message
     return _encode(Frame(VERSION, ring, to, sender, view_version, message))
 
 
-def decode(data: bytes, *, sender: str, to: str) -> Frame:
+def decode(data: bytes | memoryview, *, sender: str, to: str) -> Frame:
     """Unpack one message.
 
     Args:

@@ -1,108 +1,113 @@
-"""Judge the history of one run."""
+"""Histories of chaos runs, judged: which promises were kept."""
 
 from __future__ import annotations
 
-import json
-from functools import reduce
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import PySparkException
 
-from pipeline import quality, tables, transforms
-from pipeline.sources import history
-from pipeline.verdict import Finding, Report
+from pipeline import judge, session
+from pipeline.audit import SETTINGS
+from pipeline.command.configuration import Config
+from pipeline.command.progress import Progress, Silent
+from pipeline.quality import QualityFailed
+from pipeline.report.document import Bars, Cell, Report, Table
+from pipeline.verdict import VERDICT, WORDS, Finding
+from pipeline.verdict import Report as Verdict
 
-_OPTIONS = "options.json"
+_SHOWN: Final = 200
+_COUNTS: Final = ("events", "published", "confirmed", "delivered", "lost_allowed", "faults")
 
 
-def run(spark: SparkSession, directory: Path, file_format: str = "ndjson") -> Report:
-    """Read, check, judge.
+def run(spark: Any, config: Config, progress: Progress | None = None) -> Report:
+    """Judge runs one after another; each verdict goes beside its history, too.
+
+    A run that can't be read is a finding, and the others are judged.
 
     Args:
         spark: The session.
-        directory: The run's: history and options.json.
-        file_format: "ndjson" or "parquet".
-
-    Returns:
-        What was found.
-
-    Raises:
-        FileNotFoundError: There is no such run.
-        QualityFailed: Its history does not allow a verdict.
-        ValueError: Its options are damaged.
+        config: Of the job.
+        progress: Shows how far it is.
     """
-    options = json.loads((directory / _OPTIONS).read_text())
-    events = quality.check(history.read(spark, directory, file_format))
-    return judge(events, options)
+    verdicts: dict[str, Verdict] = {}
+    unread: dict[str, str] = {}
+    with session.changed(spark, SETTINGS):
+        for name in config.texts("runs"):
+            (progress or Silent()).show(f"judges {name}")
+            try:
+                found = judge.run(spark, Path(name), config.text("format"))
+                judge.write(Path(name), found)
+            except (OSError, ValueError, KeyError, QualityFailed, PySparkException) as error:
+                unread[name] = judge.told(error)
+            else:
+                verdicts[name] = found
+            if progress is not None and progress.is_stopped:
+                break
+    return report(config.name, verdicts, unread)
 
 
-def judge(events: DataFrame, options: dict[str, Any]) -> Report:
-    """All transforms over one history.
+def report(name: str, verdicts: Mapping[str, Verdict], unread: Mapping[str, str]) -> Report:
+    """The report of an audit.
 
     Args:
-        events: Columns of `schemas.HISTORY`.
-        options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min,
-            delivered_after_min, promote_on_failure, promote_on_shutdown.
+        name: Of the job's run.
+        verdicts: The directory of a chaos run -> what was found in its history.
+        unread: The directory of a chaos run that has no verdict -> why.
     """
-    found = tables.gather(events, may_promote_unsynchronised=promotes_unsynchronised(options))
-    is_serving = is_available(options)
-    findings = reduce(DataFrame.unionByName, _questions(found, options)).collect()
-    counted = transforms.counts(found).collect()[0].asDict()
-    silences = transforms.silences(found, is_available=is_serving).orderBy("start_us").collect()
-    first = events.select("run_id").take(1)
-    found.release()
+    found = [(run, item) for run, verdict in verdicts.items() for item in verdict.findings]
+    kept = sum(verdict.valid is True for verdict in verdicts.values())
     return Report(
-        run_id=first[0]["run_id"] if first else "",
-        findings=sorted(Finding(row["kind"], row["subject"], row["queue"]) for row in findings),
-        counts=counted,
-        silences_ms={row["fault"]: row["silence_us"] // 1000 for row in silences},
+        name=name,
+        title="what chaos runs promise",
+        facts={
+            "runs": len(verdicts) + len(unread),
+            "all promises kept": kept,
+            "events": sum(verdict.counts["events"] for verdict in verdicts.values()),
+        },
+        findings=[
+            *(line for run, verdict in verdicts.items() for line in _lines(run, verdict)),
+            *(f"{run} cannot be judged: {why}" for run, why in unread.items()),
+        ],
+        notes=[f"{VERDICT} in the directory of each run has all findings"] if found else [],
+        charts=[Bars("the longest time without a confirm", "ms", _silences(verdicts))],
+        tables=[
+            Table(
+                "Runs",
+                ("run", "verdict", *_COUNTS),
+                [_row(run, verdict) for run, verdict in verdicts.items()],
+            ),
+            Table(
+                "Findings",
+                ("run", "claim", "queue", "about"),
+                [(run, item.kind, item.queue, item.subject) for run, item in found[:_SHOWN]],
+                len(found),
+            ),
+        ],
     )
 
 
-def _questions(found: tables.Tables, options: dict[str, Any]) -> list[DataFrame]:
-    is_serving = is_available(options)
-    return [
-        transforms.incomplete(found),
-        transforms.undrained(found),
-        transforms.lost(found),
-        transforms.depth(found),
-        transforms.phantom(found),
-        transforms.corrupt(found),
-        transforms.aborted(found),
-        transforms.unroutable(found),
-        transforms.duplicated(found),
-        transforms.flag(found),
-        transforms.held_twice(found),
-        transforms.order(found),
-        transforms.confirm_once(found),
-        transforms.unanswered(found),
-        transforms.unhealthy(found),
-        transforms.recovery(found, is_available=is_serving),
-        transforms.storm(found),
-        transforms.starved(found, delivered_after_min=options["delivered_after_min"]),
-        transforms.vacuous(
-            found,
-            fault=options["fault"],
-            is_available=is_serving,
-            confirmed_min=options["confirmed_min"],
-            confirmed_in_faults_min=options["confirmed_in_faults_min"],
-        ),
+def _row(run: str, verdict: Verdict) -> tuple[Cell, ...]:
+    return (run, WORDS[verdict.valid], *(verdict.counts[each] for each in _COUNTS))
+
+
+def _lines(run: str, verdict: Verdict) -> Iterator[str]:
+    """A line for each claim that does not hold."""
+    first: dict[str, Finding] = {}
+    for item in verdict.findings:
+        first.setdefault(item.kind, item)
+    for kind, count in sorted(Counter(item.kind for item in verdict.findings).items()):
+        where = f" in queue '{first[kind].queue}'" if first[kind].queue else ""
+        more = f", and {count - 1} more" if count > 1 else ""
+        yield f"{run}: {kind}: {first[kind].subject}{where}{more}"
+
+
+def _silences(verdicts: Mapping[str, Verdict]) -> list[tuple[str, float]]:
+    longest = [
+        (f"{Path(run).name} {fault}", float(ms))
+        for run, verdict in verdicts.items()
+        for fault, ms in verdict.silences_ms.items()
     ]
-
-
-def is_available(options: dict[str, Any]) -> bool:
-    """True if the queue is promised to serve while the fault lasts."""
-    queue, fault = options["queue"], options["fault"]
-    if queue == "classic":
-        return fault in ("kill-mirror", "cut-leader-from-one", "delay-links")
-    if queue == "mirrored" and fault.endswith("-unsynchronised"):
-        return promotes_unsynchronised(options)
-    return fault not in ("none", "kill-all", "stall-links")
-
-
-def promotes_unsynchronised(options: dict[str, Any]) -> bool:
-    """True if the policy lets a mirror that lacks messages become master under this fault."""
-    on_purpose = options["fault"] in ("stop-leader", "restart", "stop-leader-unsynchronised")
-    when = options["promote_on_shutdown" if on_purpose else "promote_on_failure"]
-    return bool(options["queue"] == "mirrored" and when == "always")
+    return sorted(longest, key=lambda one: (-one[1], one[0]))[:20]

@@ -1,7 +1,8 @@
 """A run's history as a DataFrame, out of NDJSON or Parquet.
 
 Parquet is made from the NDJSON when it is first asked for, beside it; a third of the bytes to
-read for every audit after that.
+read for every audit after that. A long history is always read as Parquet, which is kept only if it
+was asked for.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from pipeline import schemas
+from pipeline.sources import conversion
 
 NDJSON = "history.ndjson"
 PARQUET = "history.parquet"
 FORMATS = ("ndjson", "parquet")
+LONG_BYTES = 128 << 20
+"""Some 400,000 events: from here on the sieve saves more than it costs."""
+_WITH_CORRUPT = StructType([*schemas.HISTORY.fields, StructField(schemas.CORRUPT, StringType())])
 
 
 def read(spark: SparkSession, run: Path, file_format: str = "ndjson") -> DataFrame:
@@ -36,10 +41,32 @@ def read(spark: SparkSession, run: Path, file_format: str = "ndjson") -> DataFra
     source = run / NDJSON
     if file_format == "ndjson":
         return read_ndjson(spark, source)
-    target = run / PARQUET
+    return read_parquet(spark, source, run / PARQUET)
+
+
+def is_long(run: Path) -> bool:
+    """Whether a run's history is so long that what is done with each event counts."""
+    source = run / NDJSON
+    return source.is_file() and source.stat().st_size >= LONG_BYTES
+
+
+def read_parquet(spark: SparkSession, source: Path, target: Path) -> DataFrame:
+    """The lines of one file by way of Parquet.
+
+    Args:
+        spark: The session.
+        source: The NDJSON.
+        target: The folder of Parquet; made if it is not there or not complete.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+    """
     if not (target / "_SUCCESS").exists():
-        read_ndjson(spark, source).write.mode("overwrite").parquet(str(target))
-    return spark.read.parquet(str(target))
+        if not source.is_file():
+            raise FileNotFoundError(f"no history in {source.parent}")
+        if not conversion.convert(spark, source, target):
+            read_ndjson(spark, source).write.mode("overwrite").parquet(str(target))
+    return spark.read.schema(_WITH_CORRUPT).parquet(str(target))
 
 
 def read_ndjson(spark: SparkSession, path: Path) -> DataFrame:
@@ -50,8 +77,7 @@ def read_ndjson(spark: SparkSession, path: Path) -> DataFrame:
     """
     if not path.is_file():
         raise FileNotFoundError(f"no history in {path.parent}")
-    schema = StructType([*schemas.HISTORY.fields, StructField(schemas.CORRUPT, StringType())])
-    lines = spark.read.schema(schema).json(str(path), mode="PERMISSIVE")
+    lines = spark.read.schema(_WITH_CORRUPT).json(str(path), mode="PERMISSIVE")
     filled = [
         _filled(field) if field.name not in schemas.REQUIRED else F.col(field.name)
         for field in schemas.HISTORY.fields

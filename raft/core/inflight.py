@@ -6,15 +6,19 @@ from collections import deque
 
 
 class Inflight:
-    """Bounded by count and by bytes; full means: send no more."""
+    """Bounded by count and by bytes; full means: send no more.
 
-    __slots__ = ("_bytes", "_bytes_max", "_count_max", "_sent")
+    Attributes:
+        bytes_max: It is full with so many.
+    """
+
+    __slots__ = ("_bytes", "_count_max", "_sent", "bytes_max")
 
     def __init__(self, count_max: int, bytes_max: int) -> None:
         self._sent: deque[tuple[int, int]] = deque()  # (last index, bytes), indexes rising
         self._bytes = 0
         self._count_max = count_max
-        self._bytes_max = bytes_max
+        self.bytes_max = bytes_max
 
     def __len__(self) -> int:
         return len(self._sent)
@@ -22,7 +26,7 @@ class Inflight:
     @property
     def is_full(self) -> bool:
         """True if another append would exceed a limit."""
-        return len(self._sent) >= self._count_max or self._bytes >= self._bytes_max
+        return len(self._sent) >= self._count_max or self._bytes >= self.bytes_max
 
     def add(self, last_index: int, bytes_count: int) -> None:
         """Note an append in flight that ends at `last_index`."""

@@ -204,7 +204,8 @@ def on_append_reply(replica: Replica, message: AppendReply) -> None:
     if progress.mode is Mode.SNAPSHOT:
         _snapshot_answered(replica, progress, message.match)
     elif progress.acknowledged(message.match) and (
-        replica.config.push_commits or progress.next <= replica.log.last_index
+        replication.is_told_at_once(replica, message.sender)
+        or progress.next <= replica.log.last_index
     ):
         replica.must_replicate = True
     if not was_agreeing and progress.mode is Mode.REPLICATE:

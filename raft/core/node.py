@@ -139,6 +139,20 @@ class RaftNode:
         return self.state.log.last_index
 
     @property
+    def last_entry(self) -> tuple[int, int]:
+        """Term and index of the newest entry."""
+        return self.state.log.last_term, self.state.log.last_index
+
+    @property
+    def cached_from(self) -> int:
+        """The oldest entry in memory, one behind the last if none is; older ones are durable."""
+        return self.state.log.unstable.offset
+
+    def entries(self, low: int, high: int, size_bytes_max: int) -> list[Entry]:
+        """Some entries from `low` on, before `high`, at least one; they must be there."""
+        return self.state.log.slice(low, high, high - low, size_bytes_max)
+
+    @property
     def configuration(self) -> Configuration:
         """The configuration in force, committed or not."""
         return self.state.configuration
@@ -277,6 +291,19 @@ class RaftNode:
             return Refused(RefusalReason.NOT_LEADER, self.state.leader)
         self.wake()
         return leader.transfer(self.state, to)
+
+    def push_commits_to(self, nodes: frozenset[str] | None) -> None:
+        """Say which followers are told of commits at once while this replica leads.
+
+        The others hear of them with the next append or heartbeat.
+
+        Args:
+            nodes: Their names; None: all of them.
+        """
+        replica = self.state
+        replica.told_at_once = nodes
+        if nodes != frozenset() and replica.role is Role.LEADER:
+            replica.must_replicate = True  # what is committed by now
 
     def read_index(self, context: int) -> Refused | None:
         """Ask for a linearizable read.

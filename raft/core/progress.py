@@ -126,7 +126,10 @@ class Progress:
         return True
 
     def refused(self, rejected: int, hint: int) -> bool:
-        """Note that the follower lacks the leader's entry `rejected`; False if the answer is old.
+        """Note that the follower lacks the leader's entry `rejected`.
+
+        False if the answer is old, or if the follower has lost what it confirmed (its disk lied, or
+        is an old image): nothing earlier may be sent then, so heartbeats ask again, not answers.
 
         Args:
             rejected: prev_index of the refused append.
@@ -139,7 +142,7 @@ class Progress:
                 return False
             self.become_probe()
             return True
-        if self.next - 1 != rejected:
+        if self.next - 1 != rejected or rejected <= self.match:
             return False
         self.next = max(min(rejected, hint + 1), self.match + 1)
         self.probe_sent = False

@@ -27,9 +27,13 @@ def configuration_changed(replica: Replica) -> None:
     members = replica.configuration.members
     for node in [node for node in replica.progress if node not in members]:
         del replica.progress[node]
+    config, learners = replica.config, replica.configuration.learners
     for node in members:
         if node not in replica.progress:
             replica.progress[node] = replica.new_progress()
+        replica.progress[node].inflight.bytes_max = (
+            config.learner_inflight_bytes if node in learners else config.inflight_bytes_max
+        )
     if replica.transfer_target not in replica.configuration.voters:
         replica.transfer_target = None
     replica.trace("configuration")
@@ -49,7 +53,7 @@ def replicate(replica: Replica) -> None:
         else:
             while send_append(replica, node, progress):
                 pass
-        if replica.config.push_commits:
+        if is_told_at_once(replica, node):
             push_commit(replica, node, progress)
 
 
@@ -60,6 +64,11 @@ def catch_up(replica: Replica) -> None:
         if node != replica.name:
             while send_append(replica, node, progress):
                 pass
+
+
+def is_told_at_once(replica: Replica, node: str) -> bool:
+    """True for a follower that hears of commits at once: somebody may wait for them there."""
+    return replica.told_at_once is None or node in replica.told_at_once
 
 
 def push_commit(replica: Replica, node: str, progress: Progress) -> None:
@@ -87,11 +96,12 @@ def send_append(
     entries: list[Entry] = []
     if progress.next <= log.last_index:
         config = replica.config
+        is_learner = node in replica.configuration.learners
         entries = log.slice(
             progress.next,
             log.last_index + 1,
             config.append_entries_max,
-            config.append_size_bytes_max,
+            config.learner_append_bytes if is_learner else config.append_size_bytes_max,
         )
     last_index = prev_index + len(entries)
     progress.sent(len(entries), last_index, sum([size_bytes(entry) for entry in entries]))
@@ -183,7 +193,7 @@ def maybe_commit(replica: Replica) -> bool:
     if index <= log.commit or log.term(index) != replica.term:
         return False
     log.commit_to(index)
-    replica.must_replicate = replica.must_replicate or replica.config.push_commits
+    replica.must_replicate = replica.must_replicate or replica.told_at_once != frozenset()
     replica.trace("commit")
     if index >= replica.term_start_index:
         for context, requester in replica.reads.take_postponed():

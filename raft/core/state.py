@@ -52,11 +52,15 @@ class NodeConfig(msgspec.Struct, frozen=True):
         election_ticks: A follower campaigns after 1 to 2 times this without a leader; also the
             leader's lease and the limit of a leadership transfer.
         inflight_appends_max: Appends under way to one follower.
+        learner_append_bytes: Size of an append to a learner. No commit waits for a learner, so it
+            gets a long log in small pieces between what voters get.
+        learner_inflight_bytes: What may be under way to a learner.
         uncommitted_bytes_max: What a leader holds uncommitted before it refuses proposals.
         cache_entries_max: Durable entries kept in memory for followers and for applying.
         quiesce_after_ticks: Idle ticks before a leader asks to quiesce; 0: never.
         push_commits: Tell followers of a commit at once, not with the next append or heartbeat.
             Costs a message to each follower per commit; only for groups whose followers are read.
+            `RaftNode.push_commits_to` says to which.
         apply_behind_max: Committed entries that a follower may leave unapplied until its next tick,
             to apply them together, away from the path of a commit; 0: none. Only for groups whose
             followers are not read.
@@ -76,6 +80,8 @@ class NodeConfig(msgspec.Struct, frozen=True):
     append_size_bytes_max: int = 1 << 20
     inflight_appends_max: int = 64
     inflight_bytes_max: int = 8 << 20
+    learner_append_bytes: int = 128 << 10
+    learner_inflight_bytes: int = 1 << 20
     apply_size_bytes_max: int = 4 << 20
     uncommitted_bytes_max: int = 64 << 20
     cache_entries_max: int = 1024
@@ -150,8 +156,7 @@ class Replica:
         self.rng = rng
         self.tracer: Tracer | None = None
 
-        self.term = saved.hard_state.term
-        self.vote = saved.hard_state.vote
+        self.term, self.vote = saved.hard_state.term, saved.hard_state.vote
         self.is_blank = saved.is_blank
         self.log = RaftLog(
             reader,
@@ -185,6 +190,7 @@ class Replica:
         self.transfer_elapsed = 0
         self.reads = Reads()
         self.must_replicate = False
+        self.told_at_once: frozenset[str] | None = None if config.push_commits else frozenset()
         self.thrifty = ThriftyState()
 
         self.is_apply_due = False  # what a follower has put off

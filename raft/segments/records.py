@@ -5,8 +5,8 @@ segment  | "WMSG" | version 1 | begins 1 | group 8 | base index 8 | base term 8 
            then records; begins is 1 where a log begins, and 0 where it goes on
 record   | size 4 | crc32 4 | index 8 | term 8 | kind 1 | data |     size is that of the data
            crc32 covers the group, index, term, kind and data
-index    | "WMSX" | version 1 | group 8 | base index 8 | count 4 | crc32 4 |   then count times
-         | position 4 | term 8 |     crc32 covers all of it but itself
+index    | "WMSX" | version 1 | group 8 | base index 8 | count 4 | crc32 4 |
+         | position 4, count times | term 8, count times |     crc32 covers all of it but itself
 ```
 Numbers are big-endian. The group is part of every checksum, so a file in a wrong folder is noticed.
 """
@@ -14,13 +14,16 @@ Numbers are big-endian. The group is part of every checksum, so a file in a wron
 from __future__ import annotations
 
 import struct
+import sys
 import zlib
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-from raft.core.messages import Entry
+from raft.core.messages import NORMAL, Entry
 from raft.log_keys import Base, RecordDamaged
+from raft.parts import LOST
 
 VERSION: Final = 1
 SEGMENT_BYTES_MAX: Final = 1 << 31
@@ -30,14 +33,14 @@ _SEGMENT: Final = struct.Struct(">4sBBQQQ")
 _RECORD: Final = struct.Struct(">IIQQB")
 _COVERED: Final = struct.Struct(">QQB")
 _INDEX: Final = struct.Struct(">4sBQQI")
-_PLACE: Final = struct.Struct(">IQ")
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
 HEAD_BYTES: Final = _SEGMENT.size + _U32.size
 RECORD_HEAD_BYTES: Final = _RECORD.size
 INDEX_HEAD_BYTES: Final = _INDEX.size + _U32.size
-PLACE_BYTES: Final = _PLACE.size
+PLACE_BYTES: Final = 12
+POSITION_BYTES: Final = 4
 
 _SEGMENT_MAGIC: Final = b"WMSG"
 _INDEX_MAGIC: Final = b"WMSX"
@@ -52,13 +55,24 @@ whole no more can be an unfinished write."""
 LOOKED_FOR: Final = 8
 """Entries behind a damaged one that are looked for; one whole one is enough."""
 
-_NUMBER_AT: Final = 8
+NUMBER_AT: Final = 8
 """Where the number of an entry stands in its record."""
+
+
+FOLDER: Final = "log"
+"""Where the folders of all groups are."""
 
 
 def folder_of(group: int) -> str:
     """Where the files of a group are."""
-    return f"log/{group}"
+    return f"{FOLDER}/{group}"
+
+
+def group_of(folder: str) -> int | None:
+    """The group whose folder it is; None if it can't be one's."""
+    name = folder.rpartition("/")[2]
+    group = int(name) if name.isdecimal() else None
+    return group if group is not None and folder_of(group) == folder else None
 
 
 def segment_name(group: int, sequence: int) -> str:
@@ -75,6 +89,18 @@ def sequence_of(name: str) -> int | None:
     """The number of a segment by its name; None for another file."""
     stem, dot, suffix = name.rpartition("/")[2].partition(".")
     return int(stem) if dot and suffix == "segment" and stem.isdecimal() else None
+
+
+def next_sequence(names: list[str]) -> int:
+    """The number of a segment behind all those of these files."""
+    taken = [sequence_of(name) for name in names]
+    return max([0, *(each + 1 for each in taken if each is not None)])
+
+
+def is_log_file(name: str) -> bool:
+    """True for the name of a segment, or of an index."""
+    stem, _, suffix = name.rpartition("/")[2].partition(".")
+    return suffix in ("segment", "index") and stem.isdecimal()
 
 
 class SegmentHead(NamedTuple):
@@ -94,6 +120,11 @@ def segment_head(group: int, head: SegmentHead) -> bytes:
     base = head.base
     packed = _SEGMENT.pack(_SEGMENT_MAGIC, VERSION, head.begins, group, base.index, base.term)
     return packed + _U32.pack(zlib.crc32(packed))
+
+
+def begins(head: bytes) -> bool:
+    """True for the head of a segment in which a log begins."""
+    return head[5:6] == b"\x01"
 
 
 def parse_segment_head(group: int, head: bytes) -> SegmentHead:
@@ -131,6 +162,88 @@ def seed_of(group: int) -> int:
     return zlib.crc32(_U64.pack(group))
 
 
+class Span(NamedTuple):
+    """Entries that follow each other in a segment, and are read at once.
+
+    Attributes:
+        name: Of the file.
+        position: Where the first one's record begins.
+        size_bytes: Of all their records.
+        first: Index of the first.
+        places: Where each record begins behind `position`.
+        seed: Of the group's checksums.
+        terms: Of all of them, where those that are damaged or have no place are given as lost.
+    """
+
+    name: str
+    position: int
+    size_bytes: int
+    first: int
+    places: list[int]
+    seed: int
+    terms: list[int] | None = None
+
+    def parse(self, block: bytes) -> list[Entry]:
+        """Return the entries in what was read of the file.
+
+        Raises:
+            RecordDamaged: One is damaged, or missing.
+        """
+        if self.terms is not None:
+            return self._around_damage(block, self.terms)
+        return [self._parsed(block, index, at) for index, at in enumerate(self.places, self.first)]
+
+    def _parsed(self, block: bytes, index: int, at: int) -> Entry:
+        if at < 0:
+            raise RecordDamaged(f"entry {index} is lost")
+        entry = parse_record(self.seed, block, at)
+        if entry.index != index:
+            raise RecordDamaged(f"entry {entry.index} stands in place of {index}")
+        return entry
+
+    def _around_damage(self, block: bytes, terms: list[int]) -> list[Entry]:
+        found = []
+        for index, (at, term) in enumerate(zip(self.places, terms, strict=True), self.first):
+            entry = Entry(index, term, NORMAL, LOST)
+            with suppress(RecordDamaged):
+                entry = self._parsed(block, index, at)
+            found.append(entry)
+        return found
+
+    def parse_soon(self, block: bytes) -> list[Entry] | RecordDamaged:
+        """`parse` in a thread: what it would raise is returned."""
+        try:
+            return self.parse(block)
+        except RecordDamaged as why:
+            return why
+
+
+class RecordHead(NamedTuple):
+    """What the first bytes of a record say; no checksum tells whether it is true.
+
+    Attributes:
+        number: Index of its entry.
+        kind: Of its entry.
+        data: The first bytes of its entry's data.
+    """
+
+    number: int
+    kind: int
+    data: bytes
+
+
+def parse_record_head(block: bytes) -> RecordHead:
+    """Return what the beginning of a record says.
+
+    Raises:
+        RecordDamaged: It is shorter than a record's head.
+    """
+    if len(block) < RECORD_HEAD_BYTES:
+        raise RecordDamaged("a record ends within its head")
+    size, _, index, _, kind = _RECORD.unpack_from(block)
+    return RecordHead(index, kind, block[RECORD_HEAD_BYTES : RECORD_HEAD_BYTES + size])
+
+
 def parse_record(seed: int, block: bytes, at: int) -> Entry:
     """Return the entry that begins at a position of a block.
 
@@ -149,7 +262,7 @@ def parse_record(seed: int, block: bytes, at: int) -> Entry:
     return Entry(index, term, kind, data)
 
 
-def index_file(group: int, base: Base, positions: Sequence[int], terms: Sequence[int]) -> bytes:
+def index_file(group: int, base: Base, positions: array[int], terms: array[int]) -> bytes:
     """The index of a sealed segment.
 
     Args:
@@ -159,7 +272,7 @@ def index_file(group: int, base: Base, positions: Sequence[int], terms: Sequence
         terms: The term of each.
     """
     head = _INDEX.pack(_INDEX_MAGIC, VERSION, group, base.index, len(positions))
-    places = b"".join([_PLACE.pack(*place) for place in zip(positions, terms, strict=True)])
+    places = _big_endian(positions).tobytes() + _big_endian(terms).tobytes()
     return head + _U32.pack(zlib.crc32(places, zlib.crc32(head))) + places
 
 
@@ -179,11 +292,32 @@ def parse_index(group: int, base: Base, content: bytes) -> tuple[array[int], arr
         raise RecordDamaged("an index is not that of its segment")
     if crc != _U32.unpack_from(content, _INDEX.size)[0]:
         raise RecordDamaged("the checksum of an index does not match")
-    positions, terms = array("I"), array("Q")
-    for position, term in _PLACE.iter_unpack(places):
-        positions.append(position)
-        terms.append(term)
-    return positions, terms
+    positions, terms = array("I", places[: 4 * count]), array("Q", places[4 * count :])
+    return _big_endian(positions), _big_endian(terms)
+
+
+def _big_endian(numbers: array[int]) -> array[int]:
+    """The same numbers with their bytes in the order of files, or back again."""
+    found = numbers[:]
+    if sys.byteorder == "little":
+        found.byteswap()
+    return found
+
+
+def place_of(place: int) -> int:
+    """Where in an index the position of its entry `place` stands, counted from 0."""
+    return INDEX_HEAD_BYTES + POSITION_BYTES * place
+
+
+def parse_position(content: bytes) -> int:
+    """Return a position of an index; no checksum tells whether it is true.
+
+    Raises:
+        RecordDamaged: The index ends before it.
+    """
+    if len(content) != POSITION_BYTES:
+        raise RecordDamaged("an index ends within a position")
+    return int(_U32.unpack(content)[0])
 
 
 def index_count(group: int, base: Base, head: bytes) -> int | None:
@@ -265,10 +399,10 @@ def _later_entry(seed: int, expected: int, rest: bytes) -> int | None:
     """
     for index in range(expected + 1, expected + 1 + LOOKED_FOR):
         number = _U64.pack(index)
-        at = rest.find(number, _NUMBER_AT)
+        at = rest.find(number, NUMBER_AT)
         while at >= 0:
             try:
-                if parse_record(seed, rest, at - _NUMBER_AT).index == index:
+                if parse_record(seed, rest, at - NUMBER_AT).index == index:
                     return index
             except RecordDamaged:
                 pass

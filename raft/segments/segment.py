@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
+from collections.abc import Callable
 
 from raft.core.messages import Entry
 from raft.log_keys import Base, RecordDamaged
@@ -122,6 +124,27 @@ class Segment:
         self._index()
         self._files.remove(self.index_name)
 
+    def load_soon(self, done: Callable[[], None]) -> None:
+        """Read the index away from the event loop; one that is lost is made anew when it is used.
+
+        Args:
+            done: Called when that is over.
+        """
+
+        def parse(content: bytes) -> tuple[array[int], array[int]] | None:
+            try:
+                return records.parse_index(self._group, self.base, content)
+            except RecordDamaged:
+                return None
+
+        def loaded(found: tuple[array[int], array[int]] | None) -> None:
+            if found is not None and self._places is None and len(found[0]) == self.count:
+                self._places = found
+            done()
+
+        size = records.INDEX_HEAD_BYTES + records.PLACE_BYTES * self.count
+        self._files.read_soon(self.index_name, 0, size, parse, loaded)
+
     def forget_index(self) -> None:
         """Free the memory of a sealed segment's index."""
         self._places = None
@@ -147,6 +170,15 @@ class Segment:
         Raises:
             RecordDamaged: One is damaged.
         """
+        span = self.span(low, high, size_bytes_max)
+        return span.parse(self._files.read(span.name, span.position, span.size_bytes))
+
+    def span(self, low: int, high: int, size_bytes_max: int) -> records.Span:
+        """Where some entries from `low` on are, before `high`, at least one.
+
+        Raises:
+            RecordDamaged: Where they are can't be known.
+        """
         positions, _ = self._index()
         first = low - self.base.index - 1
         end = min(high - self.base.index - 1, self.count)
@@ -154,14 +186,32 @@ class Segment:
         last = first
         while last + 1 < end and self._end(positions, last + 1) - start <= size_bytes_max:
             last += 1
-        block = self._files.read(self.name, start, self._end(positions, last) - start)
-        found = []
-        for place in range(first, last + 1):
-            entry = records.parse_record(self._seed, block, positions[place] - start)
-            if entry.index != self.base.index + 1 + place:
-                raise RecordDamaged(f"entry {entry.index} stands in place of {low}")
-            found.append(entry)
-        return found
+        size = self._end(positions, last) - start
+        places = [position - start for position in positions[first : last + 1]]
+        return records.Span(self.name, start, size, low, places, self._seed)
+
+    def entry_head(self, index: int, size_bytes: int) -> records.RecordHead:
+        """The beginning of an entry; its checksum is not looked at.
+
+        Raises:
+            RecordDamaged: It is not there.
+        """
+        place = index - self.base.index - 1
+        if self._places is None and place:
+            # A search looks at few entries of each segment: its index would be read for each.
+            with contextlib.suppress(RecordDamaged):
+                at = records.place_of(place)
+                content = self._files.read(self.index_name, at, records.POSITION_BYTES)
+                return self._head_at(records.parse_position(content), index, size_bytes)
+        position = self._index()[0][place] if place else records.HEAD_BYTES
+        return self._head_at(position, index, size_bytes)
+
+    def _head_at(self, position: int, index: int, size_bytes: int) -> records.RecordHead:
+        block = self._files.read(self.name, position, records.RECORD_HEAD_BYTES + size_bytes)
+        head = records.parse_record_head(block)
+        if head.number != index:
+            raise RecordDamaged(f"entry {head.number} stands in place of {index}")
+        return head
 
     def _end(self, positions: array[int], place: int) -> int:
         return positions[place + 1] if place + 1 < len(positions) else self.size_bytes

@@ -12,6 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from raft.core import messages as core
+from raft.wire import bulk
 from raft.wire import raft_pb2 as wire
 
 VERSION: Final = 1
@@ -25,34 +26,38 @@ class PayloadDamaged(Exception):
     """A payload that is not one, of another version, or not for this pair of nodes."""
 
 
-def encode(sender: str, to: str, messages: Sequence[core.Message]) -> list[bytes]:
+def encode(sender: str, to: str, messages: Sequence[core.Message]) -> list[list[bytes]]:
     """Pack messages for one node, in order.
 
     Args:
         sender: This node.
         to: The receiving node; every message's `to`.
         messages: Messages of any groups.
+
+    Returns:
+        Payloads, each in pieces.
     """
     payload = wire.Payload(version=VERSION, sender=sender, to=to)
-    if len(messages) == 1:
-        _ENCODERS[type(messages[0])](payload, messages[0])
-        return [payload.SerializeToString()]
-    payloads: list[bytes] = []
+    payloads: list[list[bytes]] = []
     size = 0
     for message in messages:
-        bulk = _size_bytes(message)
-        if size and size + bulk > PAYLOAD_BYTES_MAX:
-            payloads.append(payload.SerializeToString())
+        large = message if isinstance(message, core.Append) and bulk.is_large(message) else None
+        more = _size_bytes(message)
+        if size and (large or size + more > PAYLOAD_BYTES_MAX):
+            payloads.append([payload.SerializeToString()])
             payload = wire.Payload(version=VERSION, sender=sender, to=to)
             size = 0
-        size += bulk
+        if large:
+            payloads.append(bulk.encode(payload.SerializeToString(), large))
+            continue
+        size += more
         _ENCODERS[type(message)](payload, message)
     if size:
-        payloads.append(payload.SerializeToString())
+        payloads.append([payload.SerializeToString()])
     return payloads
 
 
-def decode(data: bytes, *, sender: str, to: str) -> list[core.Message]:
+def decode(data: bytes | memoryview, *, sender: str, to: str) -> list[core.Message]:
     """Unpack a payload.
 
     Args:
@@ -63,8 +68,13 @@ def decode(data: bytes, *, sender: str, to: str) -> list[core.Message]:
     Raises:
         PayloadDamaged: If it does not parse, has another version or other names.
     """
+    if len(data) >= bulk.LARGE_BYTES:
+        names = wire.Payload(version=VERSION, sender=sender, to=to).SerializeToString()
+        append = bulk.decode(names, data, sender, to)
+        if append is not None:
+            return [append]
     try:
-        payload = wire.Payload.FromString(data)
+        payload = wire.Payload.FromString(bytes(data))
     except DecodeError as error:
         raise PayloadDamaged(f"{len(data)} bytes do not parse: {error}") from error
     if payload.version != VERSION:

@@ -166,7 +166,8 @@ def test_its_pages_show_tasks_queues_and_workers(
             return f"{queue}@test" in json.loads(page.ask("/api/workers?refresh=1"))
 
         wait_until(has_workers, "it knows the worker", 20)
-        wait_until(lambda: page.queues()[queue][:4] == ["1", "1", "0", "1"], "a message is out", 20)
+        is_out = ["1", "1", "0", "1"]
+        wait_until(lambda: page.queues().get(queue, [])[:4] == is_out, "a message is out", 20)
         assert page.queues().keys() == {queue}
         other = name("flower.other")
         added = page.ask(f"/api/worker/queue/add-consumer/{queue}@test?queue={other}", b"")

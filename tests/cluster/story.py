@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections import deque
-from typing import Final
+from typing import ClassVar, Final
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
@@ -33,6 +33,9 @@ class Story:
         acked: Acked, and nobody knows yet whether that is on disk.
         gone: Settled for sure, or missed after a restart: never to be seen again.
     """
+
+    prefetch = 0
+    consume: ClassVar[dict[str, object]] = {}
 
     def __init__(self, node: Node, queue: str, size: int, **arguments: object) -> None:
         self.node, self.queue, self.size = node, queue, size
@@ -60,7 +63,9 @@ class Story:
         with Raw(self.node.amqp_port) as raw:
             raw.to_channel()
             there = raw.call(1, spec.QueueDeclare(self.queue, passive=True), spec.QueueDeclareOk)
-            raw.call(1, spec.BasicConsume(self.queue), spec.BasicConsumeOk)
+            raw.call(1, spec.BasicQos(prefetch_count=self.prefetch), spec.BasicQosOk)
+            consume = spec.BasicConsume(self.queue, arguments=self.consume)
+            raw.call(1, consume, spec.BasicConsumeOk)
             found = [self.number(_content(raw)[1]) for _ in range(there.message_count)]
             raw.call(0, spec.ConnectionClose(320, "seen"), spec.ConnectionCloseOk)
         return found
@@ -217,6 +222,16 @@ class Worker(threading.Thread):
             self._acks.append(number)
         if last:
             self._raw.send(method_frame(DELIVERIES, spec.BasicAck(last, multiple=True)))
+
+
+class StreamStory(Story):
+    """A stream, of which nothing is consumed before it is looked at."""
+
+    prefetch = 65_535
+    consume: ClassVar[dict[str, object]] = {"x-stream-offset": "first"}
+
+    def __init__(self, node: Node, stream: str, size: int) -> None:
+        super().__init__(node, stream, size, **{"x-queue-type": "stream"})
 
 
 def _content(raw: Raw) -> tuple[spec.BasicDeliver, bytes]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos import matrix
-from pipeline import audit
+from pipeline import audit, verdict
 from tests.machine import lateness
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +69,6 @@ def test_spark_agrees(stored: tuple[Path, int]) -> None:
     ended = run("pipeline.audit", str(directory))
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
     ours = json.loads((directory / "verdict.json").read_text())
-    theirs = json.loads((directory / audit.VERDICT).read_text())
+    theirs = json.loads((directory / verdict.VERDICT).read_text())
     assert matrix.agrees(ours, theirs)
     assert ours["findings"] == []

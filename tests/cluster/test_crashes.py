@@ -53,7 +53,7 @@ def kill_again_and_again(node: Node, kills: int, seed: int) -> int:
     return confirmed
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.slow
 def test_a_node_that_is_killed_five_times_loses_nothing(own: Node) -> None:
     assert kill_again_and_again(own, 5, seed=1) > 1_000

@@ -75,7 +75,7 @@ def kill_leaders(trio: Trio, queue: str, times: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_leaders_killed_under_load(own_trio: Trio, times: int) -> None:
     """Rows: 1.16 confirms; 1.16 node link loss"""
     kill_leaders(own_trio, declare_quorum(own_trio), times)
@@ -162,7 +162,7 @@ def test_all_killed_at_once_and_restarted(own_trio: Trio) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [200, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("times", [200, pytest.param(1_000, marks=pytest.mark.soak)])
 def test_declared_here_routes_there_at_once(trio: Trio, times: int) -> None:
     """Declare on node 1, publish at once on node 2, again and again: never unroutable (P4)."""
     prefix = f"at-once.{uuid.uuid4().hex[:6]}"

@@ -1,4 +1,7 @@
-"""A small tmpfs as data directory fills up: the node lives, and nothing confirmed is lost."""
+"""A small tmpfs as data directory fills up: the node lives, and nothing confirmed is lost.
+
+Cases are those of docs/bad-input.md.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import Any
 import pika
 import pytest
 
-from tests.cluster.story import Story, Worker
+from tests.cluster.story import Story, StreamStory, Worker
 from tests.cluster.typed import ctl, taken
 from tests.machine import lateness
 from tests.nodes import Node, Trio, wait_until
@@ -231,6 +234,7 @@ def test_a_disk_that_fills_up_at_random_moments(
     assert ended < 10, "most of the time it is survived"
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_draining_makes_room(own: Node, small_disks: Callable[[Node, int], Path]) -> None:
     """What was filled by messages is freed by consuming them, and publishers go on."""
@@ -251,6 +255,7 @@ def test_draining_makes_room(own: Node, small_disks: Callable[[Node, int], Path]
     story.judge()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_killed_on_a_full_disk(own: Node, small_disks: Callable[[Node, int], Path]) -> None:
     """It does not start without room, changes nothing meanwhile, and then has everything."""
@@ -346,3 +351,55 @@ def test_a_member_without_room_blocks_publishers_and_keeps_its_cluster_alive(
         assert taken(two, queue) == [100]
     finally:
         trio.end()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_155_a_disk_that_fills_up_under_a_stream(
+    own: Node, small_disks: Callable[[Node, int], Path]
+) -> None:
+    """Case 155: publishers are blocked before it is full, and go on when there is room."""
+    folder = small_disks(own, 160)
+    own.start()
+    story = StreamStory(own, "stream", 20_000)
+    writer = Worker(story, window=50)
+    writer.start()
+    flowing(writer)
+    filler = Filler(folder)
+    filler.grow(leaves=60 * MIB)
+    wait_until(lambda: writer.is_blocked, "it is short", PATIENCE_S)
+    filler.grow()
+    assert has_alarm(own)
+    filler.go()
+    wait_until(lambda: not writer.is_blocked, "the alarm ends", PATIENCE_S)
+    flowing(writer)
+    own.kill()
+    writer.end()
+    own.start()
+    story.judge()
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_155_a_write_of_a_stream_that_fails_in_the_middle_ends_the_node(own: Node) -> None:
+    """Case 155: its file may not grow; what was confirmed is there, and nothing else is."""
+    own.start()
+    story = StreamStory(own, "stream", 2_000)
+    writer = Worker(story)
+    writer.start()
+    flowing(writer)
+    assert own.process is not None
+    segments = (own.directory / "data" / "log").rglob("*.segment")
+    most = max(path.stat().st_size for path in segments) + 100_000
+    resource.prlimit(own.process.pid, resource.RLIMIT_FSIZE, (most, most))
+    assert own.process.wait(PATIENCE_S) == EXIT_SYNC_FAILED
+    writer.end()
+    own.start()
+    story.judge()
+    writer = Worker(story)
+    writer.start()
+    flowing(writer)
+    own.kill()
+    writer.end()
+    own.start()
+    story.judge()

@@ -158,6 +158,12 @@ def declare(node: Node, kind: str) -> str:
     return queue
 
 
+def split(node: Node) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """Who does not hear whom, and whom nobody hears, as a node tells it."""
+    found = node.api("GET", "/cluster/status")
+    return found["partitions"], found["unheard_nodes"]
+
+
 def others_than(trio: Trio, node: Node) -> list[Node]:
     return [each for each in trio.nodes if each is not node]
 
@@ -176,7 +182,7 @@ def await_load(trio: Trio, publisher: Publisher, witness: Witness) -> None:
         ) from None
 
 
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.slow
 def test_leader_cut_off_from_all(wired: tuple[Trio, Cables]) -> None:
     """The majority serves in 8 s; the lonely node goes silent, closes its clients, and rejoins."""
@@ -239,6 +245,10 @@ def test_leader_cut_in_one_direction(wired: tuple[Trio, Cables]) -> None:
     wait_until(lambda: len(publisher.confirmed) > cut + 5, "served by another", SERVE_LIMIT_S)
     wait_until(lambda: len(publisher.confirmed) > cut + 100, "it goes on")
     wait_until(lambda: time.monotonic() > fault + LEASE_S + 2, "its lease is over", 10)
+    names = sorted(node.user_name for node in majority)
+    assert split(mute) == ({mute.user_name: names}, dict.fromkeys(names, "silent"))
+    each = {name: [mute.user_name] for name in names}
+    assert split(majority[0]) == (each, {mute.user_name: "silent"})
     assert witness.last - fault < LEASE_S + 0.2 * lateness()
     healed = time.monotonic()
     before = len(witness.confirmed)
@@ -255,6 +265,25 @@ def test_leader_cut_in_one_direction(wired: tuple[Trio, Cables]) -> None:
     fresh = [n for n, again, _ in consumer.received if not again]
     fresh += [n for n, again in witness.received if not again]
     assert len(fresh) == len(set(fresh))
+
+
+@pytest.mark.slow
+def test_one_link_that_is_cut_is_a_partition_of_two_nodes(wired: tuple[Trio, Cables]) -> None:
+    """Each says that it does not hear the other; the third hears both, and tells of both."""
+    trio, cables = wired
+    one, two, three = trio.nodes
+    wait_until(lambda: split(three) == ({}, {}), "all hear each other")
+    cables.do(Proxy.cut, [(one, two), (two, one)])
+    both = {one.user_name: [two.user_name], two.user_name: [one.user_name]}
+    wait_until(lambda: split(three) == (both, {}), "the third tells of both")
+    wait_until(
+        lambda: split(one) == ({one.user_name: [two.user_name]}, {}), "one tells what it sees"
+    )
+    listed = {each["name"]: each["partitions"] for each in three.api("GET", "/nodes")}
+    assert listed == {three.user_name: [], **both}
+    cables.do(Proxy.reset, [(one, two), (two, one)])
+    cables.do(Proxy.heal, [(one, two), (two, one)])
+    wait_until(lambda: split(one) == split(three) == ({}, {}), "it is over, and told no more")
 
 
 @pytest.mark.slow

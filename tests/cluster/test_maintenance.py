@@ -122,7 +122,7 @@ def test_safe_to_stop_names_what_would_be_interrupted(
     member = next(each for each in revived.nodes if each.user_name in members)
     code, told = reasons(capsys, other, member.user_name)
     assert code == 69
-    assert "would lose their quorum" in told
+    assert "1 queue would lose its quorum" in told
     assert "queue 'group' in vhost '/'" in told
     with other.connect() as connection:
         connection.channel().queue_delete("group")
@@ -151,6 +151,7 @@ def test_a_drain_under_load_keeps_confirms_flowing(revived: Trio) -> None:
     assert set(publisher.confirmed) <= set(drain(others[0], "flow.q"))
 
 
+@pytest.mark.long
 def test_a_restart_ends_maintenance(own_trio: Trio) -> None:
     node, other = own_trio.nodes[2], own_trio.nodes[0]
     assert ctl(node, "drain") == 0

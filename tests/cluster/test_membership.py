@@ -376,6 +376,7 @@ def test_fresh_node_joins_and_leaves(
         fresh.end()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_forgotten_node_is_refused_when_it_comes_back(cluster: Trio) -> None:
     """forget_cluster_node: its classic queues go, quorum queues lose a member; then it rejoins."""
@@ -409,6 +410,7 @@ def test_forgotten_node_is_refused_when_it_comes_back(cluster: Trio) -> None:
     assert drain(three, quorum) == list(range(20))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_wiped_node_comes_back_as_learner_then_voter(cluster: Trio) -> None:
     """Nothing confirmed is lost, even if the node that kept it all dies right after."""

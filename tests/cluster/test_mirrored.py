@@ -63,7 +63,7 @@ def test_a_master_killed_is_succeeded_by_a_mirror(own_trio: Trio) -> None:
     assert sorted(drain(other, queue)) == list(range(1, 201))
 
 
-@pytest.mark.long  # one death under load is recipe 22's
+@pytest.mark.soak  # one death under load is recipe 22's
 def test_masters_killed_three_times(own_trio: Trio) -> None:
     trio = own_trio
     mirror(trio.nodes[0])
@@ -91,7 +91,7 @@ def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
     assert sorted(drain(trio.nodes[2], queue)) == list(range(300))
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_paused_master_is_replaced_and_returns_as_a_mirror(own_trio: Trio) -> None:
     trio = own_trio
     mirror(trio.nodes[0])

@@ -45,6 +45,7 @@ def is_whole(node: Node, queue: str, mirrors: int) -> bool:
     return len(all_mirrors) == mirrors and synced == all_mirrors
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_exactly_two_and_another_mirror_when_a_node_is_lost(
     own_trio: Trio, capsys: pytest.CaptureFixture[str]
@@ -152,7 +153,7 @@ def test_a_cancelled_synchronisation_leaves_no_half_filled_mirror(own_trio: Trio
     assert found == (list(range(1500)) if full else []), "all or nothing"
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_a_master_stopped_on_purpose(own_trio: Trio, capsys: pytest.CaptureFixture[str]) -> None:
     """Recipe 21."""
     node, other, _ = own_trio.nodes
@@ -311,6 +312,7 @@ def test_the_last_node_stopped_is_waited_for(own_trio: Trio) -> None:
     assert taken(first, "last") == list(range(20))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_queue_that_waits_for_a_lost_node_goes_on_when_that_is_forgotten(own_trio: Trio) -> None:
     """The way out of "down" when the master's node is gone for good."""

@@ -235,7 +235,7 @@ def _connections(node: Node) -> list[str]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["quorum", "mirrored"])
+@pytest.mark.parametrize("kind", ["quorum", pytest.param("mirrored", marks=pytest.mark.soak)])
 def test_all_three_in_flow_is_a_disk_of_any_member(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,7 +63,7 @@ def test_a_cluster_grown_from_one_node_has_all_its_replicas(tmp_path: Path) -> N
         grow(trio, 3)
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_within_a_minute_with_the_settings_as_they_come(tmp_path: Path) -> None:
     for trio in grown(tmp_path):
         assert grow(trio, 100) < MINUTE_S

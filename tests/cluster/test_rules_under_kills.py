@@ -17,6 +17,8 @@ from tests.cluster.test_mirrored import mirror, synchronised
 from tests.nodes import Node, Trio, wait_until
 
 QUORUM = {"x-queue-type": "quorum"}
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+PAGED, PAGED_BYTES = 6_000, 8_192  # together six times what a queue keeps in memory
 
 
 def declare(node: Node, arguments: dict[str, object], start: str = "kills") -> str:
@@ -81,6 +83,42 @@ def test_at_least_once_through_two_kills_of_the_leader(own_trio: Trio) -> None:
     assert publisher.confirmed.keys() <= set(arrived)
     assert set(arrived) <= publisher.confirmed.keys() | set(publisher.unknown)
     assert depth(trio, source) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_leader_dies_while_paged_messages_are_dead_lettered(own_trio: Trio) -> None:
+    """All that were rejected arrive; their bodies are read from the log, by two leaders."""
+    trio = own_trio
+    target = declare(trio.nodes[0], QUORUM)
+    dead = {
+        "x-overflow": "reject-publish",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": target,
+        "x-dead-letter-strategy": "at-least-once",
+    }
+    source = declare(trio.nodes[0], {**QUORUM, **dead})
+    leader = trio.leader(source)
+    assert leader is not None
+    other = next(node for node in trio.nodes if node is not leader)
+    with other.connect(heartbeat=0) as connection:
+        channel = connection.channel()
+        for number in range(PAGED):
+            body = (b"%05d" % number).ljust(PAGED_BYTES)
+            channel.basic_publish("", source, body, PERSISTENT)
+        wait_until(lambda: depth(trio, source) == PAGED, "all are there", 120)
+        for method, _, _ in channel.consume(source):  # a consumer holds 2,000 at most
+            if method.delivery_tag % 500 == 0:
+                channel.basic_nack(method.delivery_tag, multiple=True, requeue=False)
+            if method.delivery_tag == PAGED:
+                break
+        connection.process_data_events(0)
+        wait_until(lambda: depth(trio, target) > 0, "the first have arrived")
+        left = depth(trio, source)
+        leader.kill()
+        assert left > 0, "all had arrived before it died"
+        wait_until(lambda: depth(trio, source) == 0, "all have arrived", 120)
+    assert set(drain(other, target)) == set(range(PAGED))
 
 
 class LatePublisher(threading.Thread):

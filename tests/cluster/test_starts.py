@@ -10,7 +10,9 @@ from pathlib import Path
 import pika
 import pytest
 
+from broker.storage.offline import OfflineStore
 from broker.storage.store import FORMAT, FORMAT_KEY, open_store
+from raft import log_keys
 from tests.nodes import Node, wait_until
 
 COUNT = 300
@@ -195,3 +197,29 @@ def test_a_data_directory_that_is_a_file_is_refused(node: Node) -> None:
     line = refused(node)
     assert f"the data directory {node.directory / 'data'} can't be used" in line
     assert "start again" in line
+
+
+def test_damaged_metadata_that_nobody_else_has_stays(node: Node) -> None:
+    """It was erased, and the node waited for a cluster that nobody has."""
+    node.start()
+    fill(node)
+    node.stop()
+    folder = node.directory / "data" / "store"
+    store = OfflineStore(folder)
+    keys = [key for key, _ in store.scan("raft_log", *log_keys.log_range(0))]
+    lost = store.get("raft_log", keys[3])
+    assert lost is not None
+    store.delete("raft_log", keys[3])
+    store.flush()
+    store.close()
+    node.start(wait=False)
+    wait_until(lambda: "membership.data_lost" in node.log(), "it is told")
+    node.stop()
+    store = OfflineStore(folder)
+    store.put("raft_log", keys[3], lost)
+    store.flush()
+    store.close()
+    node.start()
+    with node.connect() as connection:
+        found = connection.channel().queue_declare("q", durable=True, passive=True)
+        assert found.method.message_count == COUNT + 5

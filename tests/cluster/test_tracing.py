@@ -46,18 +46,21 @@ def test_every_type_of_queue_is_traced_on_all_nodes(
         channel.queue_declare("copies", exclusive=True)
         channel.queue_bind("copies", TRACE, "#")
         try:
-            assert _ctl(third, "trace_on") == 0
+            assert _ctl(third, "trace_on", "--acks") == 0
             assert "Trace enabled for vhost /" in capsys.readouterr().out
             for node in trio.nodes:
-                assert node.api("GET", "/vhosts/%2F")["tracing"] is True
+                shown = node.api("GET", "/vhosts/%2F")
+                assert (shown["tracing"], shown["tracing_acks"]) == (True, True)
             publisher = two.channel()
             publisher.confirm_delivery()
             publisher.basic_publish("", name, b"tea", pika.BasicProperties(message_id="m1"))
             consumer = three.channel()
-            for _, _, body in consumer.consume(name, auto_ack=True, inactivity_timeout=30):
+            for method, _, body in consumer.consume(name, inactivity_timeout=30):
                 assert body == b"tea"
+                consumer.basic_ack(method.delivery_tag)
                 break
-            published, delivered = sorted(_take(channel, 2), key=lambda each: each[0], reverse=True)
+            copies = sorted(_take(channel, 3), key=lambda each: each[0], reverse=True)
+            published, delivered, acked = copies
         finally:
             assert _ctl(second, "trace_off") == 0
         publisher.basic_publish("", name, b"untraced")
@@ -70,6 +73,11 @@ def test_every_type_of_queue_is_traced_on_all_nodes(
     assert published[1]["node"] == second.user_name
     assert (delivered[0], delivered[2]) == (f"deliver.{name}", b"tea")
     assert (delivered[1]["node"], delivered[1]["redelivered"]) == (third.user_name, 0)
+    assert (acked[0], acked[1]["node"]) == (f"ack.{name}", third.user_name)
+    assert acked[1]["message_ids"] == ["m1"]
+    assert acked[1]["message_numbers"] == [delivered[1]["message_number"]]
+    times = [copy[1]["timestamp_in_us"] for copy in (published, delivered, acked)]
+    assert times == sorted(times)  # all nodes have this machine's clock
 
 
 def test_tracing_of_a_vhost_that_is_not_there_is_refused(

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pika.exceptions import ChannelClosedByBroker
 
 from broker.cli.certificates.folder import CertificateFolder
 from broker.cli.cluster.layout import free_ports
 from tests.cluster.load import drain
 from tests.cluster.steady import SteadyLoad, collect
+from tests.cluster.test_streams import read_all
 from tests.cluster.typed import ctl, declare, fill, set_policy, shown
 from tests.cluster.versions import ROOT, V0_1_0, V0_2_0, LocalCluster, source_of, warrenmq
 from tests.machine import standstills
@@ -93,6 +95,19 @@ def refused(node: Node, method: str, path: str, body: object = None) -> dict[str
     return answer
 
 
+def streams_are_refused(nodes: list[Node]) -> None:
+    for node in nodes:
+        with pytest.raises(ChannelClosedByBroker, match=r"stream"):
+            declare(node, "stream", **{"x-queue-type": "stream"})
+
+
+def streams_serve(nodes: list[Node]) -> None:
+    declare(nodes[0], "stream", **{"x-queue-type": "stream"})
+    fill(nodes[1], "stream", MESSAGES)
+    for node in nodes:
+        assert [number for _, number in read_all(node, "stream", 200)] == list(MESSAGES)
+
+
 def test_a_node_of_0_2_0_joins_leads_and_follows(
     older: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -141,6 +156,7 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
         )
         assert flags(new)[FLAG] == "disabled"
         assert FLAG in refused(new, "POST", "/node/drain")["reason"]
+        streams_are_refused([new, old])
         code, told = said(new, capsys, "enable_feature_flag", FLAG)
         assert code == 69
         assert f"node {old.user_name} knows no feature flags" in told
@@ -154,6 +170,7 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
         old.source = None
         old.start()
         assert said(new, capsys, "enable_feature_flag", "all")[0] == 0
+        streams_serve(trio.nodes)
         assert ctl(old, "drain") == 0
     finally:
         trio.end()

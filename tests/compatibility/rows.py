@@ -43,6 +43,7 @@ SECTIONS = {
     "1.16": "Quorum queues: declare, limits, consume",
     "1.17": "Quorum queues: membership and leadership",
     "1.18": "Quorum queue at-least-once dead-lettering",
+    "1.19": "Streams over AMQP 0-9-1",
 }
 
 ROWS = (
@@ -100,7 +101,7 @@ ROWS = (
     Row("1.3", "Arg not supported by type"),
     Row("1.3", "CQ args"),
     Row("1.3", "QQ args"),
-    Row("1.3", "ST args", "comes with streams"),
+    Row("1.3", "ST args"),
     Row("1.3", "Default queue type"),
     Row("1.3", "x-queue-mode lazy"),
     Row("1.3", "x-queue-version 1/2"),
@@ -202,13 +203,21 @@ ROWS = (
     Row("1.16", "purge"),
     Row("1.16", "delete if-unused/if-empty"),
     Row("1.16", "exclusivity"),
-    Row("1.16", "lazy, memory", "bodies of quorum queues stay in memory for now"),
+    Row("1.16", "lazy, memory"),
     Row("1.17", "auto reconciliation"),
     Row("1.18", "switch"),
     Row("1.18", "worker"),
     Row("1.18", "reasons"),
     Row("1.18", "change strategy"),
     Row("1.18", "cycle"),
+    Row("1.19", "declare"),
+    Row("1.19", "consume"),
+    Row("1.19", "offset"),
+    Row("1.19", "ack"),
+    Row("1.19", "retention"),
+    Row("1.19", "filter"),
+    Row("1.19", "confirm"),
+    Row("1.19", "super streams"),
 )
 
 

@@ -50,7 +50,8 @@ def test_nothing_confirmed_is_lost_when_the_masters_container_is_killed(
     assert max(one["silence_ms"] for one in verdict["recoveries"]) <= KILL_LIMIT_MS * lateness()
 
 
-@pytest.mark.parametrize("queue", ["quorum", pytest.param("mirrored", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("queue", ["quorum", "mirrored"])
 def test_nothing_confirmed_is_lost_when_the_masters_container_is_off_the_network(
     compose: Compose, tmp_path: Path, queue: str
 ):

@@ -14,7 +14,7 @@ import pytest
 
 from broker.cli.cluster.local import ClusterError
 from broker.embedded import HOST, EmbeddedError, EmbeddedNode, NodeThread
-from tests.machine import lateness
+from tests.machine import slowness, starved_s
 from warrenmq import Broker
 
 START_S = 0.2
@@ -41,12 +41,13 @@ async def test_two_brokers_on_one_event_loop_serve_their_own_clients() -> None:
 
 @pytest.mark.asyncio
 async def test_a_broker_starts_on_a_running_loop_within_200_ms() -> None:
+    """What it works and waits for; not what it waits for a processor that others have."""
     took_s = []
     for _ in range(3):
-        began_s = time.monotonic()
+        began_s, starved_before_s = time.monotonic(), starved_s()
         async with Broker():
-            took_s.append(time.monotonic() - began_s)
-    assert min(took_s) < START_S * lateness(), took_s
+            took_s.append(time.monotonic() - began_s - (starved_s() - starved_before_s))
+    assert min(took_s) < START_S * slowness(), took_s
 
 
 @pytest.mark.asyncio

@@ -66,6 +66,7 @@ def test_a_users_suite_passes_and_leaves_nothing(tmp_path: Path, words: tuple[st
     assert _left_behind(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_users_cluster_suite_passes_and_leaves_nothing(tmp_path: Path):
     done = _run(tmp_path, "sample_cluster_suite.py", setting="heartbeat = 30")
     assert done.returncode == 0, done.stdout + done.stderr

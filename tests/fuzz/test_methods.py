@@ -256,7 +256,7 @@ def nothing_is_left(world: World, client: Client) -> None:
 
 
 checked = given(chunks, timing)
-quick = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @pytest.mark.timeout(600)

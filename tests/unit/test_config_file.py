@@ -113,7 +113,13 @@ def test_an_empty_file_gives_rabbitmqs_defaults():
             ("https://app.example:8443", "*"),
         ),
         ("management.cors.allow_origins = none", "management_cors_origins", ()),
+        (
+            "management.browse.masked.2 = card\nmanagement.browse.masked.1 = password",
+            "management_browse_masked",
+            ("password", "card"),
+        ),
         ("management.cors.max_age = 60", "management_cors_max_age_s", 60),
+        ("management.login_session_timeout = 60", "management_session_timeout_min", 60),
         (
             "management.headers.frame_options = DENY\n"
             "management.csp.policy = default-src 'none'; img-src 'self'\n"

@@ -56,7 +56,6 @@ PROMISES: dict[str, tuple[str, str | None]] = {
     "management.disable_basic_auth": ("true", "false"),
     "management.oauth_enabled": ("true", "false"),
     "management.enable_uaa": ("true", "false"),
-    "management.tcp.max_connections": ("10", "infinity"),
     "distribution.listener.interface": ("127.0.0.1", None),
 }
 
@@ -164,9 +163,6 @@ ADVANCED = {
     "{rabbit, [{auth_mechanisms, ['PLAIN', 'ANONYMOUS']}]}": "auth_mechanisms.2",
     "{rabbit, [{definitions, [{import_backend, rabbit_definitions_import_etcd}]}]}": (
         "definitions.import_backend"
-    ),
-    "{rabbitmq_management, [{tcp_config, [{max_connections, 5}]}]}": (
-        "management.tcp.max_connections"
     ),
     "{rabbit, [{cluster_formation, [{peer_discovery_backend, rabbit_peer_discovery_k8s}]}]}": (
         "cluster_formation.peer_discovery_backend"

@@ -9,9 +9,11 @@ import pytest
 from broker.cluster.identity import Identity, IdentityDamaged, IdentityFile
 from broker.cluster.recovery.forcing import ForcingRefused
 from broker.force_boot import ForcedStart, force
+from broker.metadata import commands
 from broker.storage.offline import OfflineStore, StoreMissing
 from broker.storage.store import StoreLocked, open_store
 from raft import parts
+from raft.checkpoints import CheckpointStore
 from raft.core.messages import Configuration, Entry, HardState, SnapshotMeta
 from raft.core.ready import Ready
 from raft.log_store import LogStore
@@ -162,3 +164,71 @@ def test_metadata_behind_a_snapshot(tmp_path: Path) -> None:
     forced = force(data, None)
     assert forced.conclusion.lost == (TWO, THREE)
     assert configurations(data)[0] == (ONE,)
+
+
+STREAM = {"x-queue-type": "stream"}
+
+
+def test_a_streams_log_in_files_is_found_and_forced(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    found = asker()
+    found.ask(commands.EnableFeatures(("stream_queue",)))
+    found.queue("kept", arguments=STREAM, members=(ONE, TWO, THREE))
+    found.queue("empty", arguments=STREAM, members=(ONE, TWO))
+    uids = {queue.name: queue.uid for queue in found.machine.catalogue.all_queues()}
+    kept, empty = uids["kept"], uids["empty"]
+    journal = OfflineStore(data / "store")
+    store = LogStore(journal, journal)
+    store.erase(0)
+    entries = [
+        Entry(index, 1, 0, parts.cut(command)[0]) for index, command in enumerate(found.log, 1)
+    ]
+    store.open(0, ALL).save(written(entries))
+    log = store.open(kept, ALL, segment_bytes=1 << 20, keeps_log=True)
+    log.save(written([Entry(1, 1, 0, b"x"), Entry(2, 1, 0, b"y")]))
+    journal.flush()
+    journal.close()
+
+    forced = force(data, None)
+
+    assert names(forced, "emptied") == ["empty"]
+    journal = OfflineStore(data / "store")
+    store = LogStore(journal, journal)
+    for uid, last in ((kept, 2), (empty, 0)):
+        log = store.open(uid, Configuration())
+        assert log.last_index() == last
+        assert log.saved.configuration.voters == (ONE,)
+        assert isinstance(log.snapshots, CheckpointStore)
+        assert len(log.entry_log.segments()) == 1
+    journal.close()
+
+
+def test_a_streams_damaged_log_goes_on_alone_and_nothing_of_it_goes(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    found = asker()
+    found.ask(commands.EnableFeatures(("stream_queue",)))
+    found.queue("kept", arguments=STREAM, members=(ONE, TWO, THREE))
+    [uid] = [each.uid for each in found.machine.catalogue.all_queues() if each.name == "kept"]
+    journal = OfflineStore(data / "store")
+    store = LogStore(journal, journal)
+    store.erase(0)
+    entries = [
+        Entry(index, 1, 0, parts.cut(command)[0]) for index, command in enumerate(found.log, 1)
+    ]
+    store.open(0, ALL).save(written(entries))
+    log = store.open(uid, ALL, segment_bytes=1 << 20, keeps_log=True)
+    log.save(written([Entry(1, 1, 0, b"first"), Entry(2, 1, 0, b"middle"), Entry(3, 1, 0, b"x")]))
+    journal.flush()
+    journal.close()
+    [file] = data.glob("log/*/*.segment")
+    file.write_bytes(damaged := file.read_bytes().replace(b"middle", b"MIDDLE"))
+
+    forced = force(data, None)
+
+    assert names(forced, "damaged") == []
+    assert file.read_bytes() == damaged
+    journal = OfflineStore(data / "store")
+    log = LogStore(journal, journal).open(uid, Configuration(), is_alone=True)
+    assert log.saved.configuration.voters == (ONE,)
+    assert [each.data for each in log.entries(1, 4, 1 << 20)] == [b"first", parts.LOST, b"x"]
+    journal.close()

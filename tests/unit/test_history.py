@@ -42,10 +42,37 @@ def test_an_hour_has_every_tenth_second_and_a_day_every_fifth_minute():
 
 def test_a_number_that_stands_still_is_what_it_was():
     history = History[str]()
-    history.add("q", BEGIN_MS, (5,))
+    for second in range(30):
+        history.add("q", BEGIN_MS + second * 1_000, (5,))
     history.add("q", BEGIN_MS + 30_000, (7,))
     found = history.series("q", 0, Span(BEGIN_MS + 40_000, 1_000, 43)).values
     assert found == [7] * 11 + [5] * 30 + [None] * 2
+
+
+@pytest.mark.parametrize("phase_ms", [0, 3, 500, 997])
+def test_samples_that_come_early_or_late_show_the_rate_that_there_was(phase_ms: int):
+    history, begin_ms = History[str](), BEGIN_MS + phase_ms
+    late_ms = [0, 4, -4, 130, 0, 480, -2, 3, 250, 0, 1, -1, 1_300, 900, 0, 7, -3, 2]
+    for second, late in enumerate(late_ms):
+        now_ms = begin_ms + second * 1_000 + late
+        history.add("q", now_ms, ((now_ms - begin_ms) // 5,))  # 200 a second
+    values = history.series("q", 0, Span(BEGIN_MS + 17_000, 1_000, 16)).values
+    assert {
+        newer - older
+        for newer, older in pairwise(values)
+        if newer is not None and older is not None
+    } <= {199, 200, 201}
+    assert None not in values[:-1]
+
+
+def test_what_grew_between_two_samples_grew_evenly():
+    history = History[str]()
+    history.add("q", BEGIN_MS + 500, (100,))
+    history.add("other", BEGIN_MS + 1_500, (1,))
+    history.add("q", BEGIN_MS + 1_500, (100,))
+    history.add("q", BEGIN_MS + 5_500, (500,))
+    found = history.series("q", 0, Span(BEGIN_MS + 6_000, 1_000, 7)).values
+    assert found == [500, 450, 350, 250, 150, 100, None]
 
 
 def test_a_number_that_begins_later_was_0_before():
@@ -71,7 +98,7 @@ def test_memory_stays_below_its_bound_and_who_is_idle_for_an_hour_makes_room():
     assert history.bytes == 3 * COLUMN_BYTES
     now = Span(BEGIN_MS, 1_000, 1)
     assert [history.series(key, 0, now).values for key in range(5)] == [[1]] * 3 + [[None]] * 2
-    later_ms = BEGIN_MS + 3_600_001
+    later_ms = BEGIN_MS + 3_601_000
     history.add(1, later_ms, (2,))
     history.add(4, later_ms, (2,))
     now = Span(later_ms, 1_000, 1)
@@ -108,7 +135,7 @@ def test_details_have_rabbitmqs_shape():
 
 def test_a_query_names_age_and_increment_together():
     ages = asked({"lengths_age": "60", "lengths_incr": "5", "data_rates_age": "60"}, 1_234_567)
-    assert ages.lengths == Span(1_230_000, 5_000, 13)
+    assert ages.lengths == Span(1_230_000, 5_000, 13), "the newest has settled"
     assert ages.data == ages.messages == ages.node == NO_SPAN
 
 

@@ -154,6 +154,73 @@ def test_what_a_user_may_not_do_is_refused_in_the_log_too(node: Node) -> None:
     ]
 
 
+def test_what_is_taken_back_from_a_client_is_told_and_is_not_for_everybody(node: Node) -> None:
+    _as(node, "guest", "PUT", "/users/other", {"password": "other", "tags": "monitoring"})
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    _as(node, "guest", "PUT", "/permissions/%2F/other", everything)
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("taken")
+        channel.basic_publish("", "taken", b"x")
+        channel.basic_consume("taken", lambda *_: None, consumer_tag="c")
+        holders = "/queues/%2F/taken/holders"
+        wait_until(lambda: node.api("GET", holders)[0]["messages_unacknowledged"] == 1, "held")
+        (holder,) = node.api("GET", holders)
+        which = {key: holder[key] for key in ("connection_name", "channel", "consumer_tag")}
+        before = len(_lines(node))
+        for act in ("cancel", "give_back"):
+            assert _as(node, "other", "POST", f"{holders}/{act}", which) == 403
+        assert _as(node, "guest", "POST", f"{holders}/cancel", which | {"give_back": True}) == 200
+        lines = _lines(node)[before:]
+        assert [(each["operation"], each["outcome"], each["user"]) for each in lines] == [
+            ("http.request", "refused", "other"),
+            ("http.request", "refused", "other"),
+            ("consumer.cancel", "done", "guest"),
+            ("messages.give_back", "done", "guest"),
+        ]
+        assert lines[-1]["object"] == {
+            "vhost": "/",
+            "queue": "taken",
+            "connection": holder["connection_name"],
+            "channel": 1,
+            "consumer_tag": "c",
+            "messages": 1,
+        }
+        channel.queue_delete("taken")
+
+
+def test_who_browses_is_told_once_a_browse_and_not_what_was_searched_for(node: Node) -> None:
+    _as(node, "guest", "PUT", "/users/reader", {"password": "reader", "tags": "management"})
+    rights = {"configure": "", "write": "", "read": ".*"}
+    _as(node, "guest", "PUT", "/permissions/%2F/reader", rights)
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("read", durable=True, arguments={"x-queue-type": "quorum"})
+        channel.confirm_delivery()
+        for _ in range(3):
+            channel.basic_publish("", "read", b'{"card": "4111"}', pika.BasicProperties())
+        path, before = "/queues/%2F/read/browse", len(_lines(node))
+        found = node.api("GET", f"{path}?count=1&json=card%3D4111")
+        assert len(found["messages"]) == 1
+        node.api("GET", f"{path}?count=1&json=card%3D4111&after={found['next']}")
+        node.api("GET", f"{path}?at={found['messages'][0]['token']}")
+        assert _as(node, "reader", "GET", path) == 403
+        assert _as(node, "guest", "GET", f"{path}?count=no") == 400
+        node.api("GET", path)
+        node.api("GET", "/queues/quorum/%2F/read/peek/1")
+        channel.queue_delete("read")
+    lines = _lines(node)[before:-1]
+    about = {"vhost": "/", "queue": "read"}
+    assert [(each["operation"], each["user"], each["object"]) for each in lines] == [
+        ("queue.browse", "guest", about | {"conditions": ["json"]}),
+        ("http.request", "reader", {"request": "GET /api/queues///read/browse"}),
+        ("queue.browse", "guest", about | {"conditions": []}),
+        ("queue.peek", "guest", about | {"position": 1}),
+    ]
+    assert {(each["via"], each["from"]) for each in lines} == {("http", "127.0.0.1")}
+    assert "4111" not in (node.directory / "audit.log").read_text()
+
+
 def test_amqp_changes_have_their_connection_and_names_forge_nothing(node: Node) -> None:
     before = len(_lines(node))
     with node.connect() as connection:
@@ -206,3 +273,18 @@ def test_ctl_imports_and_the_settings_are_told_apart(node: Node, tmp_path: Path)
     ]
     assert lines[1]["object"]["changes"] == lines[1]["object"]["done"] == 1
     assert "s3cret" not in rotated.read_text()
+
+
+def test_a_redrive_leaves_a_line_when_it_begins_and_when_it_ends(node: Node) -> None:
+    _as(node, "guest", "PUT", "/queues/%2F/dead", {"durable": True})
+    before = len(_lines(node))
+    body = {"selection": {"reason": "rejected"}, "rate": 7}
+    assert _as(node, "guest", "POST", "/queues/%2F/dead/redrive", body) == 202
+    wait_until(lambda: len(_lines(node)) == before + 2, "it has ended")
+    began, ended = _lines(node)[before:]
+    assert [began["operation"], ended["operation"]] == ["queue.redrive", "queue.redrive.end"]
+    assert {began["user"], ended["user"]} == {"guest"}
+    assert (began["object"]["name"], began["object"]["rate"]) == ("dead", 7)
+    assert began["object"]["selection"]["reason"] == "rejected"
+    facts = ended["object"]
+    assert (facts["state"], facts["sent"], facts["kept"]) == ("done", 0, {})

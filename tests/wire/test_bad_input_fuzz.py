@@ -145,7 +145,7 @@ def fuzzed_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 @pytest.mark.parametrize(
     ("seed", "sessions"),
-    [(SEED, SESSIONS), pytest.param(SEED + 1, SESSIONS_LONG, marks=pytest.mark.long)],
+    [(SEED, SESSIONS), pytest.param(SEED + 1, SESSIONS_LONG, marks=pytest.mark.soak)],
 )
 def test_nonsense_does_no_harm(fuzzed_node: Node, seed: int, sessions: int) -> None:
     commands = Commands(random.Random(seed))

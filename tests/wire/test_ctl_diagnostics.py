@@ -70,9 +70,12 @@ def test_a_lone_node_waits_for_nobody(node: Node, capsys: Said):
 def test_feature_flags_are_on_and_can_be_enabled_again(node: Node, capsys: Said):
     found = json.loads(ctl(node, capsys, "list_feature_flags", "--formatter", "json")[1])
     states = {each["name"]: each["state"] for each in found}
-    assert (states["quorum_queue"], states["stream_queue"]) == ("enabled", "unavailable")
+    assert (states["quorum_queue"], states["stream_queue"]) == ("enabled", "enabled")
+    assert states["stream_filtering"] == "unavailable"
     assert ctl(node, capsys, "enable_feature_flag", "all")[0] == 0
     assert ctl(node, capsys, "enable_feature_flag", "quorum_queue")[0] == 0
-    assert ctl(node, capsys, "enable_feature_flag", "stream_queue")[0] != 0
+    after = json.loads(ctl(node, capsys, "list_feature_flags", "--formatter", "json")[1])
+    assert {each["name"]: each["state"] for each in after}["quorum_logs"] == "enabled"
+    assert ctl(node, capsys, "enable_feature_flag", "stream_filtering")[0] != 0
     code, text = ctl(node, capsys, "enable_feature_flag", "made_up")
     assert (code != 0, "unsupported" in text) == (True, True)

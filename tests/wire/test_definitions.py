@@ -211,6 +211,7 @@ def test_a_new_node_starts_with_what_a_url_says(own: Node, tmp_path: Path):
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_200_mb_of_definitions_are_refused_while_clients_are_served(own: Node, tmp_path: Path):
     """One fault, at the end; over HTTP where the limit was raised for it, and at a start."""
     item = {"vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}

@@ -98,12 +98,88 @@ STEPS: list[tuple[str, int]] = [
     ("enable_auth_attempt_source_tracking", 0),
     ("enable_feature_flag all", 0),
     # queues
+    ("why walk.quorum", 0),
+    ("why nowhere", 65),
     ("quorum_status walk.quorum", 0),
     ("peek walk.quorum 1", 69),
     ("reclaim_quorum_memory walk.quorum", 0),
     ("add_member walk.quorum nowhere@host", 65),
     ("delete_member walk.quorum nowhere@host", 0),
     ("delete_member nowhere nowhere@host", 69),
+    ("force_shrink_member_to_current_member walk.quorum", 65),
+    ("force_shrink_member_to_current_member walk.stream --force", 65),
+    ("force_shrink_member_to_current_member walk.classic", 65),
+    ("force_shrink_member_to_current_member nowhere", 65),
+    ("add_member walk.stream nowhere@host", 65),
+    ("add_replica walk.quorum nowhere@host", 69),
+    ("add_replica walk.stream nowhere@host", 69),
+    ("add_replica nowhere nowhere@host", 69),
+    ("delete_replica walk.classic nowhere@host", 69),
+    ("delete_replica walk.stream nowhere@host", 0),
+    ("delete_replica walk.stream rabbit@walk", 69),
+    ("list_queues name type messages leader members online committed_offset segments", 0),
+    ("stream_status walk.stream", 0),
+    ("stream_status walk.stream --tracking", 0),
+    ("stream_status walk.quorum", 69),
+    ("stream_status nowhere", 69),
+    ("restart_stream walk.stream", 0),
+    ("restart_stream walk.stream --preferred-leader-node rabbit@walk", 0),
+    ("restart_stream walk.stream --preferred-leader-node nowhere@host", 69),
+    ("restart_stream walk.classic", 69),
+    ("set_stream_retention_policy walk.stream 7D", 0),
+    ("set_stream_retention_policy walk.stream 8D", 0),
+    ("set_stream_retention_policy walk.stream 0D", 69),
+    ("set_stream_retention_policy walk.stream soon", 69),
+    ("set_stream_retention_policy walk.quorum 7D", 69),
+    ("set_stream_retention_policy nowhere 7D", 69),
+    ("clear_policy retention.walk.stream", 0),
+    ("list_stream_tracking walk.stream", 0),
+    ("list_stream_tracking walk.stream --offset", 0),
+    ("list_stream_tracking walk.stream --writer --all", 64),
+    ("list_stream_tracking walk.classic", 69),
+    ("list_stream_tracking nowhere", 69),
+    ("reset_offset --stream walk.stream --reference nobody", 69),
+    ("reset_offset --stream nowhere --reference nobody", 69),
+    ("reset_offset --stream walk.stream", 64),
+    ("add_super_stream walk.super --partitions 2 --max-age P1D --max-length-bytes 20gb", 0),
+    ("add_super_stream walk.super", 70),
+    ("add_super_stream walk.other --partitions 2 --binding-keys a,b", 64),
+    ("add_super_stream walk.other --partitions 0", 64),
+    ("add_super_stream walk.other --max-age soon", 64),
+    ("delete_super_stream walk.super", 0),
+    ("delete_super_stream walk.super", 70),
+    ("browse walk.classic", 0),
+    ("browse walk.quorum --number 150 --from 2 --key k --header a=b --body x --json a.b=1", 0),
+    ("browse walk.stream --from first --key-pattern ^k --pattern x+", 0),
+    ("browse walk.classic --pattern (", 69),
+    ("browse walk.classic --from first", 69),
+    ("browse walk.classic --number 0", 64),
+    ("browse nowhere", 69),
+    ("list_dead_letters walk.classic", 0),
+    ("list_dead_letters walk.quorum reason messages", 0),
+    ("list_dead_letters walk.stream", 69),
+    ("list_dead_letters nowhere", 69),
+    ("redrive walk.classic --dry-run", 0),
+    ("redrive walk.quorum --reason rejected --number 5 --rate 10", 0),
+    ("redrive walk.classic --to moon", 64),
+    ("redrive walk.classic --to death_queue --to-queue walk.quorum", 64),
+    ("redrive walk.classic --rate fast", 64),
+    ("redrive walk.classic --to-queue nowhere", 69),
+    ("redrive nowhere", 69),
+    ("add_tap queue walk.classic --max-age 7D", 0),
+    ("add_tap queue walk.classic", 0),
+    ("add_tap queue walk.classic --key k", 64),
+    ("add_tap queue walk.stream", 69),
+    ("add_tap exchange amq.topic --key a.#", 0),
+    ("add_tap exchange amq.topic", 69),
+    ("add_tap exchange nowhere", 69),
+    ("add_tap shovel nowhere", 64),
+    ("list_taps", 0),
+    ("delete_tap exchange amq.topic", 0),
+    ("delete_tap exchange amq.topic", 69),
+    ("delete_tap queue walk.classic", 0),
+    ("delete_queue tap.queue.walk.classic", 0),
+    ("delete_queue tap.exchange.amq.topic", 0),
     ("grow rabbit@walk all", 0),
     ("shrink nowhere@host", 0),
     ("rebalance all", 0),
@@ -113,6 +189,7 @@ STEPS: list[tuple[str, int]] = [
     ("purge_queue nowhere", 69),
     ("delete_queue walk.classic", 0),
     ("delete_queue walk.quorum", 0),
+    ("delete_queue walk.stream", 0),
     # checks
     ("alarms", 0),
     ("check_alarms", 0),
@@ -181,6 +258,7 @@ STEPS: list[tuple[str, int]] = [
     ("stop_app", 0),
     ("check_running", 69),
     ("force_boot", 69),
+    ("set_log_aside nowhere", 69),
     ("reset", 0),
     ("start_app", 0),
     ("stop_app", 0),
@@ -214,7 +292,7 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     node = Node("walk", tmp_path_factory.mktemp("walk"))
     try:
         node.start()
-        for kind in ("classic", "quorum"):
+        for kind in ("classic", "quorum", "stream"):
             body = {"durable": True, "arguments": {"x-queue-type": kind}}
             node.api("PUT", f"/queues/%2F/walk.{kind}", body)
         yield node
@@ -234,7 +312,11 @@ def test_each_command_ends_as_rabbitmqs_and_answers_in_json(walked: Node, capsys
     unwanted = []
     for words, wanted in STEPS:
         line = ["--url", f"http://127.0.0.1:{walked.management_port}"]
-        line += ["--data-dir", str(walked.directory / "data")] if words == "force_boot" else []
+        line += (
+            ["--data-dir", str(walked.directory / "data")]
+            if words.startswith(("force_boot", "set_log_aside"))
+            else []
+        )
         arguments = [word.replace("{file}", file) for word in words.split(" ")]
         code = run([*line, *arguments, "--formatter", "json"], {})
         said = capsys.readouterr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 
 import pytest
 
@@ -19,7 +20,14 @@ def test_a_form_logs_in_as_rabbitmqs_page_does(node: Node):
     data = request("POST", "/login", b"username=guest&password=guest", user="", headers=FORM)
     answer = exchange(node, data)
     assert (answer.status, json.loads(answer.body)) == (200, "ok")
-    assert f"Set-Cookie: auth={GUEST}; Path=/; SameSite=Strict".encode() in answer.head
+    cookie = re.search(rb"Set-Cookie: ([^;]+); Path=/; Max-Age=28800; HttpOnly;", answer.head)
+    assert cookie is not None
+    sent = b"Cookie: " + cookie[1] + b"\r\n"
+    known = exchange(node, request("GET", "/whoami", user="", headers=sent))
+    assert (known.status, json.loads(known.body)["name"]) == (200, "guest")
+
+
+def test_the_cookie_of_rabbitmqs_page_is_no_session(node: Node):
     cookie = f"Cookie: auth={GUEST}\r\n".encode()
     assert exchange(node, request("GET", "/whoami", user="", headers=cookie)).status == 401
 

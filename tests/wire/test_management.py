@@ -227,6 +227,8 @@ def test_exclusive_queues_show_their_owner_and_are_locked(node: Node) -> None:
         found = node.api("GET", f"/queues/%2F/{name}")
         assert found["exclusive"] is True
         assert found["owner_pid_details"]["peer_host"] == "127.0.0.1"
+        (listed,) = node.api("GET", f"/queues?page=1&page_size=10&name={name}")["items"]
+        assert listed["owner_pid_details"] == found["owner_pid_details"]
         assert status(node, "DELETE", f"/queues/%2F/{name}") == 400
         assert status(node, "DELETE", f"/queues/%2F/{name}/contents") == 400
 
@@ -373,15 +375,134 @@ def test_bodies_in_memory_are_the_nodes_and_their_queues(node: Node):
                 channel.basic_publish("", name, body)
         after = node.api("GET", path)["memory"]
         of_bodies = count * len(body)
-        assert after["binary"] - before["binary"] == 2 * of_bodies
+        of_quorum = after["binary"] - before["binary"] - of_bodies
+        assert 4_000_000 < of_quorum < 4_500_000  # the rest is in the queue's log alone
         assert after["quorum_ets"] > before["quorum_ets"]  # what followers may ask for
         parts = {key: part for key, part in after.items() if key not in {"strategy", "total"}}
         assert sum(parts.values()) == pytest.approx(after["total"]["rss"], rel=0.05)
-        for name in ("memory.classic", "memory.quorum"):
+        for name, least in (("memory.classic", of_bodies), ("memory.quorum", of_quorum)):
             queue = node.api("GET", f"/queues/%2F/{name}")
-            assert of_bodies < queue["memory"] < 2 * of_bodies
+            assert least < queue["memory"] < 2 * least
         shares = node.api("GET", f"{path}/relative")["memory"]
         assert set(shares) == {*parts, "total"}
         for name in ("memory.classic", "memory.quorum"):
             channel.queue_delete(name)
     assert node.api("GET", path)["memory"]["binary"] == before["binary"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "least", "most"),
+    [
+        ("classic", 2, 100_000, 100_000),
+        ("classic", 1, 0, 0),
+        ("quorum", 2, 100_000, 110_000),
+        ("stream", 2, 100_000, 110_000),
+    ],
+)
+def test_a_queue_says_what_it_takes_of_the_disk(
+    node: Node, kind: str, mode: int, least: int, most: int
+) -> None:
+    name = f"disk-{kind}-{mode}"
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+        for number in range(10):
+            body = bytes([number]) * 10_000
+            channel.basic_publish("", name, body, pika.BasicProperties(delivery_mode=mode))
+        found = node.api("GET", f"/queues/%2F/{name}")["disk_bytes"]
+        assert least <= found <= most
+        channel.queue_delete(name)
+
+
+def refusal(node: Node, method: str, path: str, body: object = None) -> tuple[int, str]:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        node.api(method, path, body)
+    with refused.value as answer:
+        return answer.code, json.load(answer)["reason"]
+
+
+def test_the_timeline_of_a_single_node_and_what_of_it_is_asked_for(node: Node) -> None:
+    wait_until(lambda: bool(node.api("GET", "/timeline")["events"]), "the start is noted")
+    found = node.api("GET", "/timeline?limit=3000")
+    assert found["missing_nodes"] == []
+    first = found["events"][-1]
+    assert (first["kind"], first["node"]) == ("node.up", node.user_name)
+    assert first["seen_by"] == [node.user_name]
+    assert node.api("GET", f"/timeline?since_ms={first['at_ms'] + 10**9}")["events"] == []
+    assert node.api("GET", "/timeline?limit=0")["events"] == []
+    assert node.api("GET", "/timeline?vhost=%2F&queue=nosuch")["events"] == []
+    assert refusal(node, "GET", "/timeline?since_ms=yesterday")[1] == "since_ms must be a number"
+    (alone,) = node.api("GET", "/cluster/picture")["nodes"]
+    assert (alone["name"], alone["answers"], alone["links"]) == (node.user_name, True, [])
+
+
+def test_the_path_of_one_message_is_told(node: Node) -> None:
+    """Routes, confirm, delivery and ack; of the others nothing."""
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare("followed")
+        channel.queue_bind("followed", "amq.topic", "orders.*")
+        body = {"routing_key": "orders.new", "payload": "x", "payload_encoding": "string"}
+        body |= {"properties": {}, "follow": True}
+        answer = node.api("POST", "/exchanges/%2F/amq.topic/publish", body)
+        assert answer["routed"] is True
+        path = f"/message-paths/{answer['message_id']}"
+
+        def whats() -> list[str]:
+            return [each["what"] for each in node.api("GET", path)["steps"]]
+
+        assert whats() == ["published", "routed", "confirmed"]
+        channel.basic_publish("amq.topic", "orders.new", b"another")
+        method, properties, _ = channel.basic_get("followed")
+        assert method is not None
+        assert properties is not None
+        assert properties.message_id == answer["message_id"]
+        wait_until(lambda: whats()[-1] == "delivered", "it is delivered")
+        channel.basic_ack(method.delivery_tag)
+        wait_until(lambda: whats()[-1] == "ack", "it is acknowledged")
+        delivered = node.api("GET", path)["steps"][-2]
+        assert (delivered["queue"], delivered["node"]) == ("followed", node.user_name)
+        assert delivered["redelivered"] is False
+        channel.queue_delete("followed")
+    body["routing_key"] = "nobody"
+    answer = node.api("POST", "/exchanges/%2F/amq.topic/publish", body)
+    assert answer["routed"] is False
+    found = node.api("GET", f"/message-paths/{answer['message_id']}")
+    assert [each["what"] for each in found["steps"]] == ["published", "unroutable"]
+    body["properties"] = {"message_id": answer["message_id"]}
+    status, reason = refusal(node, "POST", "/exchanges/%2F/amq.topic/publish", body)
+    assert (status, "is followed already" in reason) == (400, True)
+    assert refusal(node, "GET", "/message-paths/nosuch")[0] == 404
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_the_path_of_a_message_tells_of_its_death(node: Node, kind: str) -> None:
+    dead, dying = f"followed.dead.{kind}", f"followed.dying.{kind}"
+    arguments = {"x-queue-type": kind, "x-message-ttl": 1, "x-dead-letter-exchange": ""}
+    arguments["x-dead-letter-routing-key"] = dead
+    if kind == "quorum":
+        arguments |= {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.queue_declare(dead, durable=True)
+        channel.queue_declare(dying, durable=True, arguments=arguments)
+        body = {"routing_key": dying, "payload": "x", "payload_encoding": "string"}
+        body |= {"properties": {}, "follow": True}
+        answer = node.api("POST", "/exchanges/%2F/amq.default/publish", body)
+        path = f"/message-paths/{answer['message_id']}"
+
+        def told() -> set[tuple[str, str, str]]:
+            found = node.api("GET", path)["steps"]
+            return {(each["what"], each["queue"], each["reason"]) for each in found}
+
+        death = {("dead_lettered", dying, "expired"), ("routed", dead, "")}
+        wait_until(lambda: death <= told(), "it has died, and goes on")
+        wait_until(lambda: channel.queue_declare(dead, passive=True).method.message_count, "there")
+        method, _, _ = channel.basic_get(dead)
+        assert method is not None
+        channel.basic_nack(method.delivery_tag, requeue=False)
+        wait_until(lambda: ("reject", dead, "") in told(), "its end there is told")
+        assert ("routed", dying, "") in told()
+        channel.queue_delete(dead)
+        channel.queue_delete(dying)

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from broker.amqp import spec
-from tests.machine import lateness, sync_s
+from tests.machine import lateness, slowness, sync_s
 from tests.nodes import Node
 from tests.wire.raw import BODY, Raw, content_header, frame, publish
 
@@ -21,17 +22,23 @@ pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def raw(tmp_path: Path) -> Iterator[Raw]:
-    """A channel to a node of its own, so that nothing else is there."""
+def node(tmp_path: Path) -> Iterator[Node]:
+    """A node of its own, so that nothing else is there."""
     node = Node("many", tmp_path)
     node.start()
     try:
-        with Raw(node.amqp_port) as raw:
-            raw.to_channel()
-            raw.socket.settimeout(60)
-            yield raw
+        yield node
     finally:
         node.end()
+
+
+@pytest.fixture
+def raw(node: Node) -> Iterator[Raw]:
+    """A channel to it."""
+    with Raw(node.amqp_port) as raw:
+        raw.to_channel()
+        raw.socket.settimeout(60)
+        yield raw
 
 
 def wait_confirmed(raw: Raw, last: int) -> None:
@@ -68,9 +75,12 @@ def test_ten_thousand_queues_live_and_go_within_a_minute(raw: Raw) -> None:
 
 
 def test_a_topic_exchange_with_ten_thousand_bindings_takes_20_000_messages_a_second(
-    raw: Raw,
+    node: Node, raw: Raw
 ) -> None:
-    """Every message with a routing key of its own, routed for the first time, and confirmed."""
+    """Every message with a routing key of its own, routed for the first time, and confirmed.
+
+    In the node's processor time: the sender is this process, and others want the processors, too.
+    """
     raw.call(1, spec.ExchangeDeclare("t", "topic"), spec.ExchangeDeclareOk)
     for number in range(100):
         short = spec.QueueDeclare(f"t{number}", arguments={"x-max-length": 10})
@@ -79,14 +89,16 @@ def test_a_topic_exchange_with_ten_thousand_bindings_takes_20_000_messages_a_sec
         bind = spec.QueueBind(f"t{number % 100}", "t", f"a.k{number}.*")
         raw.call(1, bind, spec.QueueBindOk)
     raw.call(1, spec.ConfirmSelect(), spec.ConfirmSelectOk)
+    assert node.process is not None
+    process = psutil.Process(node.process.pid)
     rates = []
     for turn in range(3):
         keys = (f"a.k{number}.turn{turn}" for number in range(COUNT))
         data = b"".join(publish(1, key, "t") + CONTENT for key in keys)
-        start = time.monotonic()
+        before_s = sum(process.cpu_times()[:2])
         sender = threading.Thread(target=raw.socket.sendall, args=(data,))
         sender.start()
         wait_confirmed(raw, COUNT * (turn + 1))
         sender.join()
-        rates.append(COUNT / (time.monotonic() - start))
-    assert max(rates) > 20_000
+        rates.append(COUNT / (sum(process.cpu_times()[:2]) - before_s))
+    assert max(rates) * slowness() > 20_000, rates

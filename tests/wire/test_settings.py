@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import socket
 import urllib.error
@@ -25,6 +26,7 @@ SETTINGS = (
     "credential_validator.validation_backend=rabbit_credential_validator_min_password_length",
     "credential_validator.min_length=8",
     "ranch_connection_max=2",
+    "management.tcp.max_connections=3",
     "prometheus.authentication.enabled=true",
     "prometheus.tcp.ip=127.0.0.1",
     "default_limits.vhosts.1.max_queues=50",
@@ -103,6 +105,31 @@ def test_more_clients_than_ranch_connection_max_wait_in_the_backlog(node: Node):
             waiting.settimeout(10)
             assert waiting.recv(1) == b"\x01"
         assert "file descriptor limit alarm" not in node.log()
+
+
+def test_more_http_clients_than_max_connections_wait_until_others_have_gone(node: Node):
+    request = b"GET /api/nodes HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    address = ("127.0.0.1", node.management_port)
+    with contextlib.ExitStack() as opened:
+        served, waiting = (
+            [opened.enter_context(socket.create_connection(address)) for _ in range(count)]
+            for count in (3, 2)
+        )
+        wait_until(lambda: "max_connections (3) is reached" in node.log(), "it is full")
+        for each in (*served, *waiting):
+            each.sendall(request)
+            each.settimeout(0.5)
+        answers = [each.recv(12) for each in served]
+        for each in waiting:
+            with pytest.raises(TimeoutError):
+                each.recv(12)
+        for each in served[:2]:
+            each.close()
+        for each in waiting:
+            each.settimeout(10)
+            answers.append(each.recv(12))
+        assert answers == [b"HTTP/1.1 401"] * 5
+    assert node.api("GET", "/whoami")["name"] == "guest"
 
 
 def seeds(node: Node, vhost: str) -> list[Any]:

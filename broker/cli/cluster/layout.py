@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INTER_NODE_OFFSET = 20_000
+PORT_MAX = 65_535
 METRICS_PORT = 15_692
 _METRICS_OFFSET = METRICS_PORT - 15_672
 HOST = "127.0.0.1"
@@ -57,6 +58,19 @@ class NodePlace(NamedTuple):
             "inter-node": self.cluster_port,
             "metrics": self.metrics_port,
         }
+
+
+def _check_range(places: Sequence[NodePlace]) -> None:
+    """Raise LayoutError for what is no port number."""
+    for place in places:
+        for purpose, port in place.ports.items():
+            if 1 <= port <= PORT_MAX:
+                continue
+            follows = "--amqp-port" if purpose in {"AMQP", "inter-node"} else "--management-port"
+            raise LayoutError(
+                f"{port}, the {purpose} port of {place.name}, is none: it follows from {follows},"
+                f" and ports go from 1 to {PORT_MAX}; choose another {follows}"
+            )
 
 
 class Layout:
@@ -116,7 +130,7 @@ class Layout:
             management_port: Management port of node1.
 
         Raises:
-            LayoutError: The directory holds a cluster of another size.
+            LayoutError: The directory holds a cluster of another size, or a port is none.
         """
         if self.exists and len(self.nodes()) != count:
             raise LayoutError(
@@ -135,6 +149,7 @@ class Layout:
             )
             for i in range(count)
         ]
+        _check_range(places)
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         for place in places:
             self.path(place).mkdir(exist_ok=True, mode=0o700)

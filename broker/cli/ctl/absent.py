@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 _NO_ERLANG: Final = "there is no Erlang here"
-_STREAMS: Final = "there are no streams yet"
+_STREAM_PROTOCOL: Final = "it shows clients of the stream protocol (port 5552), which is not served"
+_GROUPS: Final = "groups of consumers are of the stream protocol (port 5552), which is not served"
 
 ABSENT: Final[dict[str, str]] = {
     # rabbitmqctl
@@ -34,25 +35,14 @@ ABSENT: Final[dict[str, str]] = {
     "remote_shell": _NO_ERLANG,
     "schema_info": "the schema is group 0: export_definitions shows what is in it",
     # rabbitmq-streams
-    **dict.fromkeys(
-        (
-            "activate_stream_consumer",
-            "add_replica",
-            "add_super_stream",
-            "coordinator_status",
-            "delete_replica",
-            "delete_super_stream",
-            "list_stream_connections",
-            "list_stream_consumer_groups",
-            "list_stream_consumers",
-            "list_stream_group_consumers",
-            "list_stream_publishers",
-            "list_stream_tracking",
-            "reset_offset",
-            "restart_stream",
-            "set_stream_retention_policy",
-            "stream_status",
-        ),
-        _STREAMS,
-    ),
+    "activate_stream_consumer": _GROUPS,
+    "coordinator_status": "streams have no coordinator, each is a Raft group: `stream_status` "
+    "shows its members",
+    "list_stream_connections": f"{_STREAM_PROTOCOL}; `list_connections` shows those of AMQP",
+    "list_stream_consumer_groups": _GROUPS,
+    "list_stream_consumers": f"{_STREAM_PROTOCOL}; `list_consumers` shows those of AMQP",
+    "list_stream_group_consumers": _GROUPS,
+    "list_stream_publishers": f"{_STREAM_PROTOCOL}; `list_stream_tracking --writer` shows named "
+    "publishers",
 }
+"""Why, by name."""

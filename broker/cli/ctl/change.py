@@ -78,7 +78,13 @@ class PollUntilTimeout:
         self._meters.close()
 
     def show(self, text: str, done: int | None = None, total: int | None = None) -> None:
-        """Show how far the work is. See `broker.cli.progress.Meter.show`."""
+        """Show how far the work is.
+
+        Args:
+            text: What is being done.
+            done: How much of it, in what `total` counts; None where that is not known.
+            total: All of it.
+        """
         self._meter.show(text, done, total)
 
     def wait(self, what: str, advice: str = "") -> None:

@@ -97,11 +97,40 @@ def _difference(found: dict[str, Any]) -> str:
     lines = [f"+ {what}" for what in found["add"]]
     lines += [f"~ {each['what']}: {each['differs']}" for each in found["change"]]
     lines += [f"= {text}" for text in found["left"]]
+    for each in found.get("policies", ()):
+        lines += _touched(each)
     counts = (
         f"{len(found['add'])} to add, {len(found['change'])} to change, "
         f"{len(found['left'])} left as they are, {found['unchanged']} unchanged; nothing was done"
     )
     return "\n".join([*lines, counts])
+
+
+def _touched(found: dict[str, Any]) -> list[str]:
+    """What a policy would touch: a line, and one for each queue and exchange that is named."""
+    queues, exchanges = found["queues_changed"], found["exchanges_changed"]
+    if not queues and not exchanges:
+        return []
+    kinds = ((queues, "queue"), (exchanges, "exchange"))
+    counts = [f"{count} {kind}{'s' * (count != 1)}" for count, kind in kinds if count]
+    lines = [f"{found['what']} touches {' and '.join(counts)}"]
+    for each in found["queues"]:
+        keys = each["changes"].items()
+        changes = [f"{key} {_shown(old)} -> {_shown(new)}" for key, (old, new) in keys]
+        kind = "operator_policy" if found["what"].startswith("operator") else "policy"
+        changes = changes or [f"policy {_shown(each[kind])} -> {_shown(each[f'{kind}_after'])}"]
+        lines.append(f"  queue '{each['name']}': {', '.join(changes)}")
+    for each in found["exchanges"]:
+        policies = f"{_shown(each['policy'])} -> {_shown(each['policy_after'])}"
+        lines.append(f"  exchange '{each['name']}': policy {policies}")
+    more = queues + exchanges - len(found["queues"]) - len(found["exchanges"])
+    return [*lines, f"  and {more} more"] if more else lines
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _summary(found: dict[str, Any]) -> str:

@@ -118,6 +118,20 @@ def quorum_status(api: Api, call: Invocation) -> str:
     return "\n".join(lines)
 
 
+def why(api: Api, call: Invocation) -> str:
+    """Why a queue does not drain, or that it is well: a sentence, what proves it, what helps."""
+    path = f"/api/queues/{segment(call.vhost)}/{segment(call.arguments[0])}/why"
+    found = api.get(path)
+    if _as_json(call):
+        return json.dumps(found) + "\n"
+    lines: list[str] = []
+    for each in (found, *found["also"]):
+        lines += [each["text"], *(f"  {proof}" for proof in each["proof"])]
+        if each["advice"]:
+            lines.append(f"  -> {each['advice']}")
+    return "\n".join(lines)
+
+
 def list_policies_that_match(api: Api, call: Invocation) -> str:
     """The policies of the vhost whose pattern matches a queue, the one that applies first."""
     import re2

@@ -14,7 +14,7 @@ from broker.cli.ctl import delays
 from broker.cli.ctl.api import Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.clients import pid
-from broker.cli.ctl.queues import quorum
+from broker.cli.ctl.queues import quorum, redrive, taps
 from broker.cli.ctl.rights.accounts import no_such_user, no_vhost
 from broker.cli.ctl.rights.parameters import shown
 
@@ -86,6 +86,7 @@ _QUEUE_COLUMNS = (
     "consumer_utilisation",
     "consumer_capacity",
     "memory",
+    "disk_bytes",
     "backing_queue_status",
     "slave_pids",
     "synchronised_slave_pids",
@@ -100,6 +101,9 @@ _QUEUE_COLUMNS = (
     "online",
     "target_group_size",
     "missing_members",
+    "damaged_members",
+    "committed_offset",
+    "segments",
     "vhost",
     "node",
 )
@@ -269,6 +273,15 @@ LISTINGS: dict[str, Listing] = {
         "/api/queues/{vhost}", ("name",),
         ("name", "durable", "auto_delete", "arguments", "pid", "recoverable_slaves", "state"),
         "Listing unresponsive queues for vhost {vhost} ...", collect=quorum.unresponsive,
+    ),
+    "list_taps": Listing(
+        "/api/taps/{vhost}", taps.COLUMNS, ("vhost", *taps.COLUMNS),
+        "Listing taps for vhost \"{vhost}\" ...", missing=_no_vhost, is_table=True,
+    ),
+    "list_dead_letters": Listing(
+        "/api/queues/{vhost}/{0}/dead-letters", redrive.COLUMNS, redrive.KNOWN,
+        "Listing dead letters of queue '{0}' in vhost '{vhost}' ...",
+        collect=redrive.listed,
     ),
     "list_delayed_messages": Listing(
         "/api/exchanges/{vhost}/{0}/delayed", delays.COLUMNS, delays.KNOWN,

@@ -27,7 +27,14 @@ _SEEN_S = 2.0
 """How long it may take to be seen that a synchronisation, or that of the next mirror, has begun."""
 _OK = 200
 _NOT_FOUND = 404
-_TYPES = ("all", "classic", "quorum")
+_COUNTED = {
+    "node": "Node name",
+    "quorum": "Number of quorum queues",
+    "classic": "Number of replicated classic queues",
+}
+"""What a rebalance tells of each node, and how RabbitMQ heads it."""
+
+_TYPES = ("all", "classic", "quorum", "stream")
 
 
 def _queue(call: Invocation) -> str:
@@ -125,7 +132,7 @@ def check_type(call: Invocation) -> None:
     if call.arguments[0] not in _TYPES:
         raise CtlError(
             EXIT_UNAVAILABLE,
-            f"type {call.arguments[0]} is not supported. Try one of all, classic, quorum.",
+            f"type {call.arguments[0]} is not supported. Try one of {', '.join(_TYPES)}.",
         )
 
 
@@ -151,18 +158,14 @@ def rebalance(api: Api, call: Invocation) -> str | None:
             poll.wait(
                 "the queues were not spread", "it goes on; the log of the node tells how it ended"
             )
-    rows = [
-        {
-            "Node name": each["node"],
-            "Number of quorum queues": each["quorum"],
-            "Number of replicated classic queues": each["classic"],
-        }
-        for each in found["nodes"]
-    ]
+    columns = dict(_COUNTED)
+    if any(each.get("stream") for each in found["nodes"]):
+        columns["stream"] = "Number of streams"
+    rows = [{text: each[key] for key, text in columns.items()} for each in found["nodes"]]
     if call.values.get("formatter") == "json":
         return json.dumps({**found, "nodes": rows})
-    columns = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
-    text = output.rows("pretty_table", columns, rows, headers=True).rstrip("\n")
+    shown = output.rows("pretty_table", tuple(columns.values()), rows, headers=True)
+    text = shown.rstrip("\n")
     if found["kept"]:
         text += f"\nCould not be moved, see the log: {', '.join(found['kept'])}"
     return text

@@ -1,4 +1,4 @@
-"""Commands on the data folder of a stopped node: force_boot, forget_cluster_node --offline.
+"""Commands on the data folder of a stopped node: force_boot and others.
 
 The folder is that of --data-dir; else of --conf; else of -n NODE in the local cluster of --dir;
 else of the settings `warrenmq server` would read. What needs the store is imported when used.
@@ -7,9 +7,9 @@ else of the settings `warrenmq server` would read. What needs the store is impor
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from broker.cli.cluster.layout import Layout, LayoutError
 from broker.cli.ctl.api import (
@@ -25,18 +25,21 @@ from broker.cli.ctl.arguments import Invocation
 
 if TYPE_CHECKING:
     from broker.force_boot import ForcedStart
+    from broker.log_aside import LogAside
     from broker.metadata.records import Queue
 
 USAGE = {
     "force_boot": "[--data-dir DIR | -n NODE | --conf FILE] [--dry-run]",
+    "set_log_aside": "[-p VHOST] [--data-dir DIR | -n NODE | --conf FILE] [--dry-run] QUEUE",
     "forget_cluster_node": "--offline [--data-dir DIR | -n NODE | --conf FILE] [--dry-run] NODE",
 }
 _NAMED_MAX = 50
+_Result = TypeVar("_Result")
 
 
 def is_offline(call: Invocation) -> bool:
     """True if a command is one of these."""
-    return call.command == "force_boot" or (
+    return call.command in ("force_boot", "set_log_aside") or (
         call.command == "forget_cluster_node" and "offline" in call.flags
     )
 
@@ -59,6 +62,8 @@ def run(call: Invocation, environ: Mapping[str, str]) -> str:
     if len(call.arguments) != takes:
         raise CtlError(EXIT_USAGE, f"usage: warrenmq ctl {call.command} {USAGE[call.command]}")
     folder = data_folder(call, environ)
+    if call.command == "set_log_aside":
+        return aside_said(_set_aside(call, folder), str(folder))
     lost = None if call.command == "force_boot" else (_full(call.arguments[0]),)
     return said(_force(call, folder, lost), str(folder))
 
@@ -100,9 +105,25 @@ def _configured(conf: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> ForcedStart:
+    from broker.force_boot import force
+
+    is_dry = "dry_run" in call.flags
+    return _done(call, folder, lambda: force(folder, lost, dry_run=is_dry))
+
+
+def _set_aside(call: Invocation, folder: Path) -> LogAside:
+    from broker.log_aside import set_aside
+
+    vhost, is_dry = call.values.get("vhost", "/"), "dry_run" in call.flags
+    return _done(call, folder, lambda: set_aside(folder, vhost, call.arguments[0], dry_run=is_dry))
+
+
+def _done(call: Invocation, folder: Path, do: Callable[[], _Result]) -> _Result:
+    """Work on a folder as its owner; what goes wrong gets its exit code."""
     from broker.cluster.identity import IdentityDamaged
     from broker.cluster.recovery.forcing import ForcingRefused
-    from broker.force_boot import force, node_of
+    from broker.force_boot import node_of
+    from broker.log_aside import AsideRefused
     from broker.storage.offline import StoreMissing
     from broker.storage.store import StoreDamaged, StoreLocked
     from raft.errors import LogCorrupt
@@ -113,8 +134,8 @@ def _force(call: Invocation, folder: Path, lost: Sequence[str] | None) -> Forced
         named = call.values.get("node")
         if named is not None and _full(named) != owner:
             raise CtlError(EXIT_DATA, f"{folder} belongs to {owner}, not to {_full(named)}")
-        return force(folder, lost, dry_run="dry_run" in call.flags)
-    except ForcingRefused as error:
+        return do()
+    except (ForcingRefused, AsideRefused) as error:
         raise CtlError(EXIT_DATA, str(error)) from error
     except (IdentityDamaged, StoreMissing, FileNotFoundError) as error:
         raise CtlError(EXIT_NO_HOST, str(error)) from error
@@ -153,6 +174,11 @@ def said(forced: ForcedStart, folder: str) -> str:
         ("begin empty, this node's copy holds nothing", forced.emptied),
         ("may lack confirmed messages, this node's copy had no vote yet", forced.behind),
         ("wait for another survivor, this node has no copy", forced.missing),
+        (
+            "have a damaged log here, their only copy left; nothing of it is erased: put back what "
+            "is missing, or start the node, stop it, and set_log_aside",
+            forced.damaged,
+        ),
         ("go on; lost is what had not reached this side", _others(forced)),
     ):
         if queues:
@@ -168,9 +194,30 @@ def said(forced: ForcedStart, folder: str) -> str:
     return "\n".join(lines)
 
 
+def aside_said(aside: LogAside, folder: str) -> str:
+    """Return the text that says what was set aside, and what the queue goes on with."""
+    queue, is_dry = aside.queue, not aside.path
+    goes_on = "empty"
+    if aside.kept:
+        goes_on = f"with the first {aside.kept} entries of its log, which stand before the damage"
+    return "\n".join(
+        [
+            f"{'Would set' if is_dry else 'Set'} the log of queue '{queue.name}' in vhost "
+            f"'{queue.vhost}' aside ({folder}):",
+            f"  what is wrong with it: {aside.why}",
+            *([] if is_dry else [f"  all of it is kept in {aside.path}"]),
+            f"  the queue {'would go' if is_dry else 'goes'} on {goes_on}",
+        ]
+    )
+
+
 def _others(forced: ForcedStart) -> list[Queue]:
-    told = {queue.uid for queue in (*forced.emptied, *forced.behind, *forced.missing)}
+    told = {queue.uid for queue in _told(forced)}
     return [queue for queue in forced.losses.shrunk if queue.uid not in told]
+
+
+def _told(forced: ForcedStart) -> tuple[Queue, ...]:
+    return (*forced.emptied, *forced.behind, *forced.missing, *forced.damaged)
 
 
 def _listed(queues: Sequence[Queue]) -> list[str]:

@@ -17,7 +17,6 @@ def cluster_status(api: Api, call: Invocation) -> str:
     found = api.get("/api/cluster/status")
     if call.values.get("formatter") == "json":
         return json.dumps(found) + "\n"
-    partitions = [f"{node}: {', '.join(o)}" for node, o in found.get("partitions", {}).items()]
     versions = [f"{node}: {text}" for node, text in found.get("versions", {}).items()]
     maintenance = [
         f"Node: {node}, status: {status}"
@@ -36,10 +35,23 @@ def cluster_status(api: Api, call: Invocation) -> str:
         ("Versions", versions),
         ("Maintenance status", maintenance),
         ("Alarms", [str(alarm) for alarm in found.get("alarms", [])] or ["(none)"]),
-        ("Network Partitions", partitions or ["(none)"]),
+        ("Network Partitions", _partitions(found) or ["(none)"]),
         ("Listeners", listeners),
     ]
     return _sections(sections)
+
+
+def _partitions(found: Mapping[str, Any]) -> list[str]:
+    """Return who does not hear whom, and what is not known of those whom nobody hears."""
+    lines = [
+        f"Node {node} cannot communicate with {', '.join(others)}"
+        for node, others in found.get("partitions", {}).items()
+    ]
+    silent = [node for node, is_ in found.get("unheard_nodes", {}).items() if is_ == "silent"]
+    return lines + [
+        f"No node that answers hears {node}: it is cut off, stands still, or its machine is off"
+        for node in silent
+    ]
 
 
 def status(api: Api, call: Invocation) -> str:
@@ -111,8 +123,15 @@ def _event_loop(facts: Mapping[str, Any]) -> list[str]:
     return [
         f"Longest turn in the last {facts['window_s']} s: {facts['longest_turn_ms']} ms,"
         f" on the processor: {facts['longest_busy_ms']} ms",
+        *_own_turn(facts),
         f"Turns over {facts['long_turn_ms']} ms since the start: {facts['long_turns']}",
     ]
+
+
+def _own_turn(facts: Mapping[str, Any]) -> list[str]:
+    """The longest turn as far as the machine gave the processor; older nodes don't say."""
+    own_ms = facts.get("longest_own_ms")
+    return [] if own_ms is None else [f"Longest but for the wait for a processor: {own_ms} ms"]
 
 
 def version(api: Api, call: Invocation) -> Answer:

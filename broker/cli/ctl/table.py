@@ -15,13 +15,23 @@ from broker.cli.ctl import (
 )
 from broker.cli.ctl.change import Change
 from broker.cli.ctl.node.table import NODE
+from broker.cli.ctl.queues.browse import BROWSE
 from broker.cli.ctl.queues.quorum import QUORUM
+from broker.cli.ctl.queues.redrive import REDRIVE
+from broker.cli.ctl.queues.streams import STREAMS
+from broker.cli.ctl.queues.super_streams import SUPER_STREAMS
+from broker.cli.ctl.queues.taps import TAPS
 from broker.cli.ctl.rights.table import RIGHTS
 
 CHANGES: dict[str, Change] = {
     **RIGHTS,
     **NODE,
     **QUORUM,
+    **STREAMS,
+    **SUPER_STREAMS,
+    **TAPS,
+    **BROWSE,
+    **REDRIVE,
     "delete_queue": Change(
         changes.delete_queue,
         1,
@@ -246,6 +256,14 @@ CHANGES: dict[str, Change] = {
         "Status of quorum queue {0} on node {node} ...",
         is_answer=True,
     ),
+    "why": Change(
+        diagnostics.why,
+        1,
+        1,
+        "[-p VHOST] QUEUE",
+        "Asking why queue '{0}' in vhost '{vhost}' does not drain ...",
+        is_answer=True,
+    ),
     "list_policies_that_match": Change(
         diagnostics.list_policies_that_match,
         1,
@@ -297,7 +315,7 @@ CHANGES: dict[str, Change] = {
         mirroring.rebalance,
         1,
         1,
-        "all|classic|quorum [--vhost-pattern REGEX] [--queue-pattern REGEX]",
+        "all|classic|quorum|stream [--vhost-pattern REGEX] [--queue-pattern REGEX]",
         "Re-balancing leaders of {0} queues...",
         check=mirroring.check_type,
         is_answer=True,

@@ -40,6 +40,7 @@ _REAL_1KB = "--distinct --size-varies -ad false -f persistent -s 1000"
 _CONFIRMED_1KB = "-f persistent -ad false -q 300 -A 50 -s 1000"
 _QUORUM = "-qq -q 300 -A 50 -s 1000"
 _ACKS = "-q 300 -A 50"
+_STREAM = "-qa x-queue-type=stream -ad false -f persistent -c 1000"
 _MIXED = "mixed3"
 _MIXED_S = 30.0
 _MIXED_SKIP_S = 5.0
@@ -111,6 +112,8 @@ REAL = (
         "-qq -x 6 -y 6 -qp window%d -qpt 6 -c 10 -q 20 -A 10 --distinct -s 1000",
         "received_per_s",
     ),
+    Workload("real-stream3-1KB", 3, f"{_STREAM} {_ACKS} --distinct -s 1000", "received_per_s"),
+    Workload("real-stream1-100B", 1, f"{_STREAM} -y 0 --distinct -s 100", "confirmed_per_s"),
     Workload(
         "real-quorum3-latency-200-per-s", 3, "-qq -c 100 -q 300 -r 200 --distinct -s 300", "p99"
     ),
@@ -143,6 +146,8 @@ COPIES = (
         f"-x 20 -y 20 -qp qs%d -qpt 20 -c 100 {_QUORUM}",
         "received_per_s",
     ),
+    Workload("stream3-1KB", 3, f"{_STREAM} {_ACKS} -s 1000", "received_per_s"),
+    Workload("stream1-100B", 1, f"{_STREAM} -y 0 -s 100", "confirmed_per_s"),
     Workload("quorum3-latency-200-per-s", 3, "-qq -c 100 -q 300 -s 100 -r 200", "p99"),
 )
 WORKLOADS = (*REAL, *COPIES)
@@ -254,9 +259,10 @@ def _mixed() -> tuple[str, list[str]]:
     rows = mixed.lines(ours, theirs)
     longest = ", ".join(f"{loop['longest_turn_ms']:.0f}" for loop in loops)
     busy = ", ".join(f"{loop['longest_busy_ms']:.0f}" for loop in loops)
+    own = ", ".join(f"{loop['longest_own_ms']:.0f}" for loop in loops)
     about += (
-        f" The longest turns of our nodes' event loops took {longest} ms, the most processor time"
-        f" in one {busy} ms."
+        f" The longest turns of our nodes' event loops took {longest} ms; but for their waits for a"
+        f" processor {own} ms. The most processor time in one was {busy} ms."
     )
     click.echo("\n".join([*rows, about]))
     return about, rows

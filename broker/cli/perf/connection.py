@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.cli.perf import wire
 from broker.cli.perf.answers import Answers
+from broker.server.socket_io import Reads, Room
 
 _FRAME = struct.Struct(">BHI")
 _IDS = struct.Struct(">HH")
@@ -24,6 +25,7 @@ _NACK = (60, 120)
 _SAMPLE_ALL_BYTES = 8_192
 _SAMPLE_EVERY = 16
 _ANSWER_TIMEOUT_S = 15.0
+_room = Room()  # of the one event loop of a load generator
 
 
 class PerfError(Exception):
@@ -204,6 +206,10 @@ class PerfConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        if transport.get_extra_info("ssl_object") is not None:
+            reads = Reads(self, _room, is_encrypted=True)
+            reads.is_gathering = True
+            self._transport.set_protocol(reads)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wake the waiting task."""

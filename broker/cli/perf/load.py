@@ -215,7 +215,7 @@ class _Load:
                     arguments=plan.queue_arguments,
                 )
                 await setup.call(declare, wire.QUEUE_DECLARE_OK)
-                if plan.purges:
+                if plan.purges and plan.queue_arguments.get("x-queue-type") != "stream":
                     await setup.call(wire.queue_purge(queue), wire.QUEUE_PURGE_OK)
                 if plan.exchange and not plan.predeclared:
                     key = plan.binding_key or plan.routing_key or queue

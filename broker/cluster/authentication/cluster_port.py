@@ -242,14 +242,14 @@ class AcceptedSocket(GrpcSocket):
             self.abort()
 
     @override
-    def data_received(self, data: bytes) -> None:
+    def buffer_updated(self, nbytes: int) -> None:
         if self._left_bytes is not None:
-            self._left_bytes -= len(data)
+            self._left_bytes -= nbytes
             if self._left_bytes < 0:
                 self._port.sent_away("too long")
                 self.abort()
                 return
-        super().data_received(data)
+        super().buffer_updated(nbytes)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:

@@ -23,6 +23,7 @@ class Purpose(Enum):
 
     LINKS = b"handshake of links, version 2"
     DIRECT_REPLIES = b"direct reply-to addresses"
+    SESSIONS = b"sessions of the management page"
 
 
 def derive(secret: bytes, purpose: Purpose) -> bytes:

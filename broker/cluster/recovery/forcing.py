@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.records import Node, Queue
+from broker.metadata.records import REPLICATED, Node, Queue
 
 
 class ForcingRefused(Exception):
@@ -29,7 +29,7 @@ class Conclusion(NamedTuple):
     Attributes:
         survivors: The nodes, sorted; this one is among them.
         lost: The others, sorted.
-        replicas: Queue uid -> nodes that keep a replica, of quorum queues with one at least.
+        replicas: Queue uid -> nodes that keep a replica, of queues with replicas, one at least.
     """
 
     survivors: tuple[str, ...]
@@ -75,7 +75,7 @@ def conclude(node: str, catalogue: Catalogue, lost: Collection[str]) -> Conclusi
     replicas = {}
     for queue in catalogue.all_queues():
         left = tuple(sorted(set(queue.members) - set(lost)))
-        if queue.type == "quorum" and left:
+        if queue.type in REPLICATED and left:
             replicas[queue.uid] = left
     return Conclusion(tuple(sorted(members - set(lost))), tuple(sorted(lost)), replicas)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 SPREAD = "spread"
-"""The strategy for leaders of quorum queues without a setting."""
+"""The strategy for leaders of queues with replicas, without a setting."""
 
 SPREAD_MARGIN = 1
 """So many leaders more than the others a node may have from its own clients."""
@@ -14,7 +14,7 @@ DEFAULT_REPLICAS = 3
 """As RabbitMQ's quorum_cluster_size: more replicas cost more than they protect."""
 
 
-def quorum_members(
+def replica_nodes(
     declaring: str,
     running: Collection[str],
     replicas_by_node: Mapping[str, int],
@@ -22,7 +22,7 @@ def quorum_members(
     *,
     members: Collection[str] = (),
 ) -> tuple[str, ...]:
-    """Nodes that get a replica of a new quorum queue.
+    """Nodes that get a replica of a new queue with replicas.
 
     Args:
         declaring: The node the client is connected to; gets one.
@@ -56,24 +56,24 @@ def locator(
     """Return the strategy that chooses the leader (or the home) of a new queue.
 
     Args:
-        queue_type: "classic" or "quorum".
+        queue_type: "classic", "quorum" or "stream".
         arguments: As declared.
         policy: The effective policy the queue will have.
         configured: What the settings say; "": nothing.
 
     Returns:
-        What was asked for; else "spread" for quorum queues, "client-local" for classic ones.
+        What was asked for; else "client-local" for classic queues, "spread" for others.
 
     Source:
         docs/rabbitmq-behaviour.md 1.12 and 1.13: for queue-master-locator (classic) the argument
         wins, for queue-leader-locator the policy.
     """
     found = [policy.get("queue-leader-locator"), arguments.get("x-queue-leader-locator")]
-    if queue_type != "quorum":
+    if queue_type == "classic":
         older = [arguments.get("x-queue-master-locator"), policy.get("queue-master-locator")]
         found = older + found
     asked = next((value for value in found if isinstance(value, str)), configured)
-    return asked or (SPREAD if queue_type == "quorum" else "client-local")
+    return asked or ("client-local" if queue_type == "classic" else SPREAD)
 
 
 def leader(

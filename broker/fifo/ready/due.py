@@ -17,6 +17,7 @@ from typing import Final
 
 from typing_extensions import override
 
+from broker.fifo.ready.places import Place, Placed
 from broker.fifo.ready.queue import Facts, InMemory, body_bytes
 from broker.message import Delivery
 
@@ -109,6 +110,12 @@ class DueQueue(InMemory):
             return nsmallest(first + count, items.values(), key=_key)[first:]
         self._heap.sort()  # a sorted list is a heap too, and costs little to sort again
         return list(islice(self._along_the_heap(), first, first + count))
+
+    @override
+    def walk(self, after: Place, count: int) -> list[Placed]:
+        """A place's rank is when its message is due, milliseconds since the epoch."""
+        behind = [item for item in self._items.values() if _key(item) > after]
+        return [(Place(*_key(item)), item) for item in nsmallest(count, behind, key=_key)]
 
     def _along_the_heap(self) -> Iterator[Delivery]:
         """Yield messages by a sorted heap, where one that left and came back has two keys."""

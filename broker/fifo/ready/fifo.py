@@ -36,6 +36,7 @@ from operator import attrgetter, itemgetter
 
 from typing_extensions import override
 
+from broker.fifo.ready import places
 from broker.fifo.ready.paged import CHUNK, CHUNK_RAM_BYTES, Paged
 from broker.fifo.ready.paged_state import (
     DELTA_RAM_BYTES,
@@ -219,6 +220,15 @@ class PagedFifo(ReadyQueue):
     @override
     def peek(self, first: int, count: int) -> list[Delivery]:
         return list(islice(self.along(), first, first + count))
+
+    @override
+    def walk(self, after: places.Place, count: int) -> list[places.Placed]:
+        state, low = self._state, after.number + 1
+        if not self._by_number:
+            return places.in_order(self.along, after, count)
+        parts = [self._fresh] if state is None else [self._fresh, state.stubs, state.tail]
+        delta = None if state is None else state.unread_from(low, self.redelivered_below)
+        return places.by_numbers(low, count, self._returned, parts, delta)
 
     @override
     def lowest(self) -> int | None:

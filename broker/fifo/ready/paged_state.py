@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, Literal
 
@@ -69,6 +69,11 @@ class PagedState:
         usual = 1 if number < redelivered_below else 0
         count = self.delivery_count_overrides.get(number, usual)
         return unread(number, count, self.delta.size_of(number) or 0)
+
+    def unread_from(self, low: int, redelivered_below: int) -> Iterator[Delivery]:
+        """Yield `unread` of the delta's numbers from `low` on, ascending."""
+        for number in self.delta.numbers_from(low):
+            yield self.unread(number, redelivered_below)
 
     def drop(self, wanted: set[int], redelivered_below: int) -> list[Delivery]:
         """Remove messages by number from stubs, delta and tail, and return them."""

@@ -23,6 +23,7 @@ from typing_extensions import override
 
 from broker.fifo.ready.fifo import PagedFifo
 from broker.fifo.ready.paged import Paged
+from broker.fifo.ready.places import BEGINNING, Place, Placed
 from broker.fifo.ready.queue import Eviction, Facts, ReadyQueue, body_bytes
 from broker.fifo.ready.ram import Stubs
 from broker.message import Delivery, Message
@@ -175,6 +176,20 @@ class PriorityQueue(ReadyQueue):
     def peek(self, first: int, count: int) -> list[Delivery]:
         levels = [self._levels[level].along() for level in self._filled_levels()]
         return list(islice(chain.from_iterable(levels), first, first + count))
+
+    @override
+    def walk(self, after: Place, count: int) -> list[Placed]:
+        """Go from level to level, the highest first; a place's rank is its level, negated."""
+        found: list[Placed] = []
+        for level in self._filled_levels():
+            if -level < after.rank:
+                continue
+            inner = Place(0, after.number) if -level == after.rank else BEGINNING
+            some = self._levels[level].walk(inner, count - len(found))
+            found += [(Place(-level, place.number), item) for place, item in some]
+            if len(found) >= count:
+                break
+        return found
 
     @override
     def lowest(self) -> int | None:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
+from broker.fifo.ready.places import Place, Placed
 from broker.fifo.ready.ram import MESSAGE_RAM_BYTES, Stubs
 from broker.message import Delivery, Message
 
@@ -146,6 +147,9 @@ class ReadyQueue(Protocol):
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return the messages at positions `first` to `first + count`."""
+
+    def walk(self, after: Place, count: int) -> list[Placed]:
+        """Return up to `count` messages behind a place, in order, each with its own place."""
 
     def lowest(self) -> int | None:
         """Return the lowest number that is ready, where returns go by number; None when empty."""

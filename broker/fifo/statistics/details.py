@@ -19,7 +19,7 @@ def details_of(messages: MessageState, capacity: float) -> QueueDetails:
     Returns:
         Without what survives a restart: the shell knows it.
     """
-    oldest, dead, ready = _oldest(messages), messages.dead_letters, messages.ready
+    oldest, dead, ready = oldest_of(messages), messages.dead_letters, messages.ready
     return QueueDetails(
         capacity=capacity,
         head_timestamp=None if oldest is None else timestamp_of(oldest.message),
@@ -30,14 +30,16 @@ def details_of(messages: MessageState, capacity: float) -> QueueDetails:
     )
 
 
-def _oldest(messages: MessageState) -> Delivery | None:
+def oldest_of(messages: MessageState) -> Delivery | None:
     """The message at the head, or the oldest that a consumer was given before it.
 
     Source: rabbit_variable_queue.erl, head_message_timestamp/1: messages that wait for an ack are
     part of the queue.
     """
-    found = [next(iter(held.values())) for _, _, held in messages.checked_out if held]
     head = messages.ready.head()
+    if not messages.checked_out.count:
+        return head
+    found = [next(iter(held.values())) for _, _, held in messages.checked_out if held]
     if head is not None:
         found.append(head)
     return min(found, key=lambda each: each.number, default=None)

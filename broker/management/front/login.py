@@ -1,6 +1,7 @@
-"""POST /api/login: the form with which RabbitMQ's web page logs in.
+"""POST /api/login and /api/logout: a session for the page, kept in a cookie.
 
-It answers "ok" with the cookie `auth`, which the page itself reads; the API takes no cookie.
+The form and the answer "ok" are RabbitMQ's. Its cookie `auth` holds name and password for scripts
+to read; ours holds a token that no script can read (`broker.management.sessions`).
 
 Source: rabbit_mgmt_wm_login.erl.
 """
@@ -8,13 +9,12 @@ Source: rabbit_mgmt_wm_login.erl.
 from __future__ import annotations
 
 import asyncio
-import base64
 from typing import Final
 from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from broker.management.answers import NOT_AUTHORISED, TOO_LARGE, ApiError, json
+from broker.management.answers import NO_CACHE, NOT_AUTHORISED, TOO_LARGE, ApiError, json
 from broker.management.auth import Authenticator
 
 FORM: Final = "application/x-www-form-urlencoded"
@@ -37,9 +37,26 @@ async def login(request: web.Request, authenticator: Authenticator) -> web.Respo
     if request.content_type != FORM:
         raise ApiError(_UNSUPPORTED, f"send {FORM}", "unsupported_media_type")
     name, password = _fields(await _form(request))
-    await authenticator.check(request, name, password)
-    proof = base64.b64encode(f"{name}:{password}".encode()).decode()
-    return json("ok", headers={"Set-Cookie": f"auth={proof}; Path=/; SameSite=Strict"})
+    try:
+        user = await authenticator.check(request, name, password)
+    except ApiError as error:
+        if error.status == NOT_AUTHORISED:  # the form asks again, not the browser
+            error.headers = NO_CACHE
+        raise
+    return json("ok", headers={"Set-Cookie": authenticator.sessions.begun(request, user)})
+
+
+def logout(request: web.Request, authenticator: Authenticator) -> web.Response:
+    """Answer POST /api/logout: the session ends, the browser forgets its cookie.
+
+    Args:
+        request: With the cookie, or without.
+        authenticator: Knows the sessions.
+
+    Raises:
+        ApiError: 403 if another site's page asks; 503.
+    """
+    return web.Response(status=204, headers={"Set-Cookie": authenticator.log_out(request)})
 
 
 async def _form(request: web.Request) -> bytes:

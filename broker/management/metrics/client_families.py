@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 from broker.management.metrics.facts import (
+    ChannelExchangeNumbers,
     ChannelNumbers,
+    ChannelQueueNumbers,
     ConnectionFacts,
     ExchangeFacts,
     PairFacts,
@@ -49,33 +51,36 @@ CHANNEL: Final[tuple[Row[ChannelNumbers], ...]] = (
         lambda c: c.global_prefetch,
     ),
 )
-CHANNEL_PUBLISHES: Final[tuple[Row[ChannelNumbers], ...]] = (
+CHANNEL_PUBLISHES: Final[tuple[Row[ChannelExchangeNumbers], ...]] = (
     Row(
         "rabbitmq_channel_messages_published_total",
         "c",
         "Messages that the client published",
-        lambda c: c.counts.publish,
+        lambda c: c.published,
     ),
+    Row(
+        "rabbitmq_channel_messages_unroutable_returned_total",
+        "c",
+        "Messages that were returned",
+        lambda c: c.returned,
+    ),
+    Row(
+        "rabbitmq_channel_messages_unroutable_dropped_total",
+        "c",
+        "Messages that were dropped without a route",
+        lambda c: c.dropped,
+    ),
+)
+CHANNEL_CONFIRMS: Final[tuple[Row[ChannelNumbers], ...]] = (
     Row(
         "rabbitmq_channel_messages_confirmed_total",
         "c",
         "Messages that were confirmed",
         lambda c: c.counts.confirm,
     ),
-    Row(
-        "rabbitmq_channel_messages_unroutable_returned_total",
-        "c",
-        "Messages that were returned",
-        lambda c: c.counts.return_unroutable,
-    ),
-    Row(
-        "rabbitmq_channel_messages_unroutable_dropped_total",
-        "c",
-        "Messages that were dropped without a route",
-        lambda c: c.counts.drop_unroutable,
-    ),
 )
-CHANNEL_DELIVERIES: Final[tuple[Row[ChannelNumbers], ...]] = (
+"""Part of `channel_exchange_metrics`: not counted by exchange."""
+CHANNEL_DELIVERIES: Final[tuple[Row[ChannelQueueNumbers], ...]] = (
     Row(
         "rabbitmq_channel_get_ack_total",
         "c",
@@ -119,13 +124,6 @@ CHANNEL_DELIVERIES: Final[tuple[Row[ChannelNumbers], ...]] = (
         lambda c: c.counts.get_empty,
     ),
 )
-CHANNEL_GROUPS: Final = {
-    "channel_metrics": CHANNEL,
-    "channel_exchange_metrics": CHANNEL_PUBLISHES,
-    "channel_queue_metrics": CHANNEL_DELIVERIES,
-}
-"""What `/metrics/detailed` shows of channels, by RabbitMQ's names of groups."""
-
 CONNECTION: Final[tuple[Row[ConnectionFacts], ...]] = (
     Row(
         "rabbitmq_connection_pending_packets",
@@ -175,6 +173,18 @@ EXCHANGE_GROUPS: Final[dict[str, tuple[Row[ExchangeFacts], ...]]] = {
             "c",
             "Messages that clients published to the exchange",
             lambda e: e.published,
+        ),
+        Row(
+            "rabbitmq_exchange_messages_unroutable_returned_total",
+            "c",
+            "Of those, messages that were returned",
+            lambda e: e.returned,
+        ),
+        Row(
+            "rabbitmq_exchange_messages_unroutable_dropped_total",
+            "c",
+            "Of those, messages that were dropped without a route",
+            lambda e: e.dropped,
         ),
     ),
 }

@@ -1,6 +1,6 @@
 """What metrics show: a node at one moment, and its objects, each with its labels. Pure.
 
-There may be ten thousand of each object, kept while a text is written. They are of plain values and
+There may be ten thousand of each object, kept while a text is written. They are in no circle and
 unknown to the garbage collector, or texts would bring about its walks over all that the node has:
 0.3 s beside 10,000 queues.
 """
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from broker.counters import MessageCounts, QueueingCounts
+from broker.management.metrics.exposition import labelled
+from broker.metadata.records import Queue
 
 
 class NodeFacts(NamedTuple):
@@ -55,29 +57,77 @@ class QueueFacts(msgspec.Struct, gc=False):
     """A queue that the node serves.
 
     Attributes:
-        labels: `vhost` and `queue`.
-        ready: As all that follows in `broker.ports.QueueStat`.
-        memory_bytes: As `broker.management.memory.of_queue`.
+        queue: Its record.
         counts: What happened to its messages here.
+        memory_bytes: As `broker.management.memory.of_queue`.
         is_classic: False: what is in memory is not known, and 0.
+        is_idle: True without messages and consumers: all that follows is as by default.
+        ready: As all that follows in `broker.ports.QueueStat`.
+        segments: Of a stream; None for other queues.
+        capacity: As all that follows in `broker.ports.QueueDetails`.
+    """
+
+    queue: Queue
+    counts: MessageCounts
+    memory_bytes: int
+    is_classic: bool
+    is_idle: bool = True
+    ready: int = 0
+    unacked: int = 0
+    consumers: int = 0
+    ready_bytes: int = 0
+    unacked_bytes: int = 0
+    alpha: int = 0
+    alpha_bytes: int = 0
+    unacked_alpha: int = 0
+    segments: int | None = None
+    capacity: float = 0.0
+    head_timestamp: int | None = None
+    persistent: int = 0
+    persistent_bytes: int = 0
+    _labels: str = ""
+
+    @property
+    def labels(self) -> str:
+        """`vhost` and `queue`; written once, when they are asked for."""
+        if not self._labels:
+            self._labels = labels_of(self.queue)
+        return self._labels
+
+
+def labels_of(queue: Queue) -> str:
+    """`vhost` and `queue`, as they stand behind a name."""
+    return labelled((("vhost", queue.vhost), ("queue", queue.name)))
+
+
+class StreamNumbers(msgspec.Struct, gc=False):
+    """A replica of a stream on the node.
+
+    Attributes:
+        labels: `vhost` and `queue`.
+        is_leading: True if it leads: the stream is counted here.
+        size_bytes: As retention counts it.
+        first_offset: Of the oldest message kept.
+        next_offset: Of the next message.
+        publishers: Named publishers that are remembered.
+        offsets: Offsets that consumers have stored.
+        commit_ms: How long the latest entry took that was proposed here; 0 if there was none.
+        disk_bytes: Of the files of its log.
     """
 
     labels: str
-    ready: int
-    unacked: int
-    consumers: int
-    ready_bytes: int
-    unacked_bytes: int
-    alpha: int
-    alpha_bytes: int
-    unacked_alpha: int
-    memory_bytes: int
-    counts: MessageCounts
-    is_classic: bool
+    is_leading: bool
+    size_bytes: int
+    first_offset: int
+    next_offset: int
+    publishers: int
+    offsets: int
+    commit_ms: int
+    disk_bytes: int
 
 
 class ReplicaFacts(msgspec.Struct, gc=False):
-    """A quorum queue's replica on the node.
+    """A replica of a quorum queue or stream on the node.
 
     Attributes:
         labels: `vhost` and `queue`.
@@ -89,6 +139,7 @@ class ReplicaFacts(msgspec.Struct, gc=False):
         commit_ms: How long the latest entry took that this replica proposed; None unless it leads.
         role: As `raft.group.GroupStatus.role`.
         is_leaderless: True if it knows of no leader.
+        is_stream: Of a stream: RabbitMQ's families of Raft are about quorum queues alone.
     """
 
     labels: str
@@ -100,6 +151,7 @@ class ReplicaFacts(msgspec.Struct, gc=False):
     commit_ms: int | None
     role: str
     is_leaderless: bool
+    is_stream: bool
 
     @property
     def is_leading(self) -> bool:
@@ -153,6 +205,34 @@ class ChannelNumbers(msgspec.Struct, gc=False):
     is_in_flow: bool
 
 
+class ChannelExchangeNumbers(msgspec.Struct, gc=False):
+    """A channel and an exchange that it published to.
+
+    Attributes:
+        labels: `channel`, `vhost` and `exchange`.
+        published: Messages.
+        returned: Of those, mandatory messages that went back.
+        dropped: Of those, messages that had no route.
+    """
+
+    labels: str
+    published: int
+    returned: int
+    dropped: int
+
+
+class ChannelQueueNumbers(msgspec.Struct, gc=False):
+    """A channel and a queue that it got messages from, or asked for one.
+
+    Attributes:
+        labels: `channel`, `vhost` and `queue`.
+        counts: What happened to those messages.
+    """
+
+    labels: str
+    counts: MessageCounts
+
+
 class Totals(NamedTuple):
     """How many there are.
 
@@ -179,10 +259,14 @@ class ExchangeFacts(msgspec.Struct, gc=False):
     Attributes:
         labels: `vhost` and `exchange`.
         published: Messages that the node's clients published to it.
+        returned: Of those, mandatory messages that went back.
+        dropped: Of those, messages that had no route.
     """
 
     labels: str
     published: int
+    returned: int
+    dropped: int
 
 
 class PairFacts(msgspec.Struct, gc=False):
@@ -221,7 +305,7 @@ class OwnFacts(NamedTuple):
     Attributes:
         node: The NODE part of the node's report.
         queueing: What the node's queues did.
-        roles: How many of its replicas of quorum queues have which role.
+        roles: How many of its replicas of quorum queues and streams have which role.
         leaderless: Of those, replicas that know of no leader.
         late_ticks: Ticks of Raft that came a tick late or more.
         metadata_index: The newest entry of group 0 that was applied.

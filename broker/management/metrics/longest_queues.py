@@ -60,5 +60,5 @@ def of_longest(queues: Sequence[QueueFacts], count: int) -> Generator[None, None
     return found
 
 
-def _length(queue: QueueFacts) -> tuple[int, str]:
-    return queue.ready + queue.unacked, queue.labels
+def _length(queue: QueueFacts) -> tuple[int, str, str]:
+    return queue.ready + queue.unacked, queue.queue.vhost, queue.queue.name

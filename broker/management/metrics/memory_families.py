@@ -1,7 +1,7 @@
 """Families of `/metrics/memory-breakdown`: `broker.management.memory` under RabbitMQ's names. Pure.
 
 Source: prometheus_rabbitmq_core_metrics_collector.erl (METRICS_MEMORY_BREAKDOWN). Left out is what
-this node has not: streams, plugins, Khepri, workers of dead-lettering, atoms, Erlang's processes,
+this node has not: plugins, Khepri, workers of dead-lettering, atoms, Erlang's processes,
 tables and allocator beside those below.
 """
 
@@ -39,6 +39,14 @@ _NAMES: Final = {
     "quorum_queue_procs": (
         "rabbitmq_memory_quorum_queue_erlang_process_bytes",
         "Replicas of quorum queues, without bodies",
+    ),
+    "stream_queue_procs": (
+        "rabbitmq_memory_stream_erlang_process_bytes",
+        "Replicas of streams: what they know of clients, and where to read",
+    ),
+    "stream_queue_replica_reader_procs": (
+        "rabbitmq_memory_stream_replica_reader_erlang_process_bytes",
+        "What is kept of streams for their consumers",
     ),
     "mgmt_db": ("rabbitmq_memory_management_stats_db_bytes", "The past of statistics"),
     "mnesia": ("rabbitmq_memory_classic_metadata_store_bytes", "Records of group 0"),

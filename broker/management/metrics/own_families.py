@@ -37,6 +37,12 @@ OURS: Final[tuple[Row[OwnFacts], ...]] = (
         _loop("longest_busy_ms", 0.001),
     ),
     Row(
+        "warrenmq_event_loop_longest_own_seconds",
+        "g",
+        "Longest turn in the last 30 s but for its wait for a processor",
+        _loop("longest_own_ms", 0.001),
+    ),
+    Row(
         "warrenmq_event_loop_long_turns_total",
         "c",
         "Turns that took too long",
@@ -75,7 +81,7 @@ OURS: Final[tuple[Row[OwnFacts], ...]] = (
     Row(
         "warrenmq_raft_commits_total",
         "c",
-        "Entries of quorum queues that were proposed here and applied",
+        "Entries of quorum queues and streams that were proposed here and applied",
         lambda own: own.queueing.commits,
     ),
     Row(
@@ -87,13 +93,13 @@ OURS: Final[tuple[Row[OwnFacts], ...]] = (
     Row(
         "warrenmq_raft_elections_total",
         "c",
-        "How often a replica of a quorum queue began to lead here",
+        "How often a replica of a quorum queue or stream began to lead here",
         lambda own: own.queueing.elections,
     ),
     Row(
         "warrenmq_raft_leaderless_replicas",
         "g",
-        "Replicas of quorum queues that know of no leader",
+        "Replicas of quorum queues and streams that know of no leader",
         lambda own: own.leaderless,
     ),
     Row(
@@ -150,7 +156,11 @@ OURS: Final[tuple[Row[OwnFacts], ...]] = (
 def divided(own: OwnFacts) -> Iterator[Family]:
     """Yield families with a few fixed labels: roles, stages, and the histogram of syncs."""
     yield _by(
-        "warrenmq_raft_replicas", "Replicas of quorum queues by role", "role", _ROLES, own.roles
+        "warrenmq_raft_replicas",
+        "Replicas of quorum queues and streams by role",
+        "role",
+        _ROLES,
+        own.roles,
     )
     rings = {"master": own.rings.masters, "mirror": own.rings.mirrors}
     yield _by("warrenmq_rings", "Rings of mirrored queues by role here", "role", rings, rings)

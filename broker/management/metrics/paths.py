@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from broker.management.metrics import (
@@ -11,12 +12,14 @@ from broker.management.metrics import (
     node_families,
     own_families,
     queue_families,
+    stream_families,
 )
 from broker.management.metrics.exposition import Family, written
 from broker.management.metrics.facts import ChannelNumbers, ConnectionFacts, QueueFacts, Totals
 from broker.management.metrics.longest_queues import of_longest
 from broker.management.metrics.reading import Reader, exchanges_of, vhosts_of
-from broker.management.metrics.rows import DETAILED, family, of_each, of_one, of_sum
+from broker.management.metrics.rows import DETAILED, PREFIX, family, of_each, of_one, of_sum
+from broker.management.pace import mapped
 from broker.management.report import Report
 
 _CLUSTER: Final = {
@@ -30,16 +33,21 @@ _CLUSTER: Final = {
 _RAFT: Final = "ra_metrics"
 _ATTEMPTS: Final = "auth_attempt_metrics"
 _SOURCES: Final = "auth_attempt_detailed_metrics"
+_CHANNELS: Final = "channel_metrics"
+_BY_EXCHANGE: Final = "channel_exchange_metrics"
+_BY_QUEUE: Final = "channel_queue_metrics"
+_OF_CHANNELS: Final = (_CHANNELS, _BY_EXCHANGE, _BY_QUEUE)
 GROUPS: Final = frozenset(
     (
         *node_families.GROUPS,
         *queue_families.GROUPS,
-        *client_families.CHANNEL_GROUPS,
+        *_OF_CHANNELS,
         *client_families.CONNECTION_GROUPS,
         *client_families.EXCHANGE_GROUPS,
         *client_families.PAIR_GROUPS,
         *_CLUSTER,
         _RAFT,
+        stream_families.GROUP,
         _ATTEMPTS,
         _SOURCES,
     )
@@ -88,6 +96,8 @@ def of_node(
     channels = yield from reader.channels()
     queues = yield from reader.queues()
     replicas = yield from reader.replicas()
+    streams = yield from reader.streams()
+    quorum = [each for each in replicas if not each.is_stream]
     totals = yield from _totals(connections, channels, queues)
     found: list[Family] = []
     for rows in (node_families.ALARMS, *node_families.GROUPS.values(), node_families.CLIENTS):
@@ -100,14 +110,22 @@ def of_node(
     found += yield from of_sum(client_families.CHANNEL, channels)
     found += yield from of_sum(client_families.CONNECTION, connections)
     if per_object:
+        yield from mapped(queues, attrgetter("labels"))  # written in steps, for all that follows
         found += of_each(queue_families.ALL, queues)
-        found += of_each(queue_families.RAFT, replicas)
-        found += of_each(queue_families.LATENCY, [each for each in replicas if each.is_leading])
+        found += queue_families.head_timestamps(queues)
+        found += queue_families.segments(queues)
+        found += of_each(queue_families.RAFT, quorum)
+        found += of_each(queue_families.LATENCY, [each for each in quorum if each.is_leading])
+        found += stream_families.each_stream(streams, prefix=PREFIX)
     else:
-        found += yield from of_sum(queue_families.ALL, queues)
-        found += yield from of_sum(queue_families.RAFT, replicas)
-        found.append(queue_families.mean_latency(replicas))
+        condensed = yield from queue_families.condensed(queues)
+        found += yield from of_sum(queue_families.ALL, condensed)
+        found.append(queue_families.oldest_head(queues))
+        found.append(queue_families.sum_of_segments(queues))
+        found += yield from of_sum(queue_families.RAFT, quorum)
+        found.append(queue_families.mean_latency(quorum))
         found += yield from of_longest(queues, queues_max)
+        found += yield from stream_families.together(streams, queues_max)
     own = yield from reader.own(facts, connections, channels, replicas)
     found += of_one(own_families.OURS, own)
     found += own_families.divided(own)
@@ -134,11 +152,15 @@ def of_groups(
     if _SOURCES in groups:
         found += node_families.attempts_by_source(facts)
     if _RAFT in groups:
-        replicas = yield from reader.replicas(question.vhosts)
+        every = yield from reader.replicas(question.vhosts)
+        replicas = [each for each in every if not each.is_stream]
         found += of_each(queue_families.RAFT, replicas, prefix=DETAILED)
         leading = [each for each in replicas if each.is_leading]
         found += of_each(queue_families.LATENCY, leading, prefix=DETAILED)
     found += yield from _of_queues(reader, question)
+    if stream_families.GROUP in groups:
+        streams = yield from reader.streams(question.vhosts)
+        found += stream_families.each_stream(streams, prefix=DETAILED)
     found += yield from _of_clients(reader, groups)
     for name in _among(client_families.EXCHANGE_GROUPS, groups):
         exchanges = reader.exchanges(question.vhosts)
@@ -172,17 +194,29 @@ def _of_queues(reader: Reader, question: Question) -> Generator[None, None, list
     if wanted:
         with_memory = "queue_metrics" in wanted
         queues = yield from reader.queues(question.vhosts, with_memory=with_memory)
+        yield from mapped(queues, attrgetter("labels"))
         for name in wanted:
             found += of_each(queue_families.GROUPS[name], queues, prefix=DETAILED)
+        if with_memory:
+            found += queue_families.head_timestamps(queues, prefix=DETAILED)
+            found += queue_families.segments(queues, prefix=DETAILED)
     return found
 
 
 def _of_clients(reader: Reader, groups: frozenset[str]) -> Generator[None, None, list[Family]]:
     found: list[Family] = []
-    if wanted := _among(client_families.CHANNEL_GROUPS, groups):
+    wanted = _among(_OF_CHANNELS, groups)
+    if _CHANNELS in wanted or _BY_EXCHANGE in wanted:
         channels = yield from reader.channels()
-        for name in wanted:
-            found += of_each(client_families.CHANNEL_GROUPS[name], channels, prefix=DETAILED)
+        if _CHANNELS in wanted:
+            found += of_each(client_families.CHANNEL, channels, prefix=DETAILED)
+        if _BY_EXCHANGE in wanted:
+            pairs = yield from reader.channel_exchanges()
+            found += of_each(client_families.CHANNEL_PUBLISHES, pairs, prefix=DETAILED)
+            found += of_each(client_families.CHANNEL_CONFIRMS, channels, prefix=DETAILED)
+    if _BY_QUEUE in wanted:
+        sources = yield from reader.channel_queues()
+        found += of_each(client_families.CHANNEL_DELIVERIES, sources, prefix=DETAILED)
     if wanted := _among(client_families.CONNECTION_GROUPS, groups):
         connections = yield from reader.connections()
         for name in wanted:

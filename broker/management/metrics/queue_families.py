@@ -5,12 +5,13 @@ Source: prometheus_rabbitmq_core_metrics_collector.erl (METRICS_RAW: groups, nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
+from broker.counters import MessageCounts
 from broker.management.metrics.exposition import Family
 from broker.management.metrics.facts import QueueFacts, ReplicaFacts
-from broker.management.metrics.rows import Row, family
+from broker.management.metrics.rows import PREFIX, SUMMED, Row, family, of_each
 
 
 def _paged_out(queue: QueueFacts) -> int:
@@ -35,6 +36,18 @@ CONSUMERS: Final[tuple[Row[QueueFacts], ...]] = (
     Row("rabbitmq_queue_consumers", "g", "Consumers", lambda q: q.consumers),
 )
 CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
+    Row(
+        "rabbitmq_queue_consumer_capacity",
+        "g",
+        "Share of time in which messages could be delivered at once",
+        lambda q: q.capacity,
+    ),
+    Row(
+        "rabbitmq_queue_consumer_utilisation",
+        "g",
+        "The same under its older name",
+        lambda q: q.capacity,
+    ),
     Row(
         "rabbitmq_queue_process_memory_bytes",
         "g",
@@ -66,6 +79,18 @@ CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
         lambda q: q.unacked_alpha,
     ),
     Row(
+        "rabbitmq_queue_messages_persistent",
+        "g",
+        "Messages that survive a restart of the node",
+        lambda q: q.persistent,
+    ),
+    Row(
+        "rabbitmq_queue_messages_persistent_bytes",
+        "g",
+        "Bytes of their bodies",
+        lambda q: q.persistent_bytes,
+    ),
+    Row(
         "rabbitmq_queue_messages_bytes",
         "g",
         "Bytes of bodies",
@@ -90,6 +115,15 @@ CONTENTS: Final[tuple[Row[QueueFacts], ...]] = (
         _paged_out,
     ),
     Row("rabbitmq_queue_messages_paged_out_bytes", "g", "Bytes of their bodies", _paged_out_bytes),
+)
+_HEAD: Final[Row[QueueFacts]] = Row(
+    "rabbitmq_queue_head_message_timestamp",
+    "g",
+    "The timestamp of the oldest message, in seconds since 1970",
+    lambda q: q.head_timestamp or 0,
+)
+_SEGMENTS: Final[Row[QueueFacts]] = Row(
+    "rabbitmq_stream_segments", "c", "Segments of streams", lambda q: q.segments or 0
 )
 DELIVERY: Final[tuple[Row[QueueFacts], ...]] = (
     Row(
@@ -180,12 +214,68 @@ LATENCY: Final[tuple[Row[ReplicaFacts], ...]] = (
 )
 
 
+def condensed(queues: Sequence[QueueFacts]) -> Generator[None, None, list[QueueFacts]]:
+    """Queues of which `ALL` has the same sums: idle ones are put together as one; in steps.
+
+    Args:
+        queues: All.
+    """
+    if not queues:
+        return []
+    found: list[QueueFacts] = []
+    counts, memory_bytes = MessageCounts(), 0
+    for start in range(0, len(queues), SUMMED):
+        some = queues[start : start + SUMMED]
+        found += [each for each in some if not each.is_idle]
+        idle = [each for each in some if each.is_idle]
+        counts.publish += sum([each.counts.publish for each in idle])
+        memory_bytes += sum([each.memory_bytes for each in idle])
+        yield
+    found.append(QueueFacts(queues[0].queue, counts, memory_bytes, is_classic=False))
+    return found
+
+
 def mean_latency(replicas: Sequence[ReplicaFacts]) -> Family:
     """`LATENCY` for all queues led here: the mean, as RabbitMQ has it."""
     took_ms = [each.commit_ms for each in replicas if each.commit_ms is not None]
     mean_s = sum(took_ms) / len(took_ms) / 1_000 if took_ms else 0
     (row,) = LATENCY
     return family(row.name, row.kind, row.help, [("", mean_s)])
+
+
+def head_timestamps(queues: Sequence[QueueFacts], *, prefix: str = PREFIX) -> Iterator[Family]:
+    """A sample for each queue whose oldest message has a timestamp, as RabbitMQ has it.
+
+    Args:
+        queues: All.
+        prefix: The name's beginning, in place of `PREFIX`.
+    """
+    stamped = [each for each in queues if each.head_timestamp is not None]
+    return of_each((_HEAD,), stamped, prefix=prefix)
+
+
+def segments(queues: Sequence[QueueFacts], *, prefix: str = PREFIX) -> Iterator[Family]:
+    """A sample for each stream, as RabbitMQ has it: a counter that falls.
+
+    Args:
+        queues: All.
+        prefix: The name's beginning, in place of `PREFIX`.
+    """
+    streams = [each for each in queues if each.segments is not None]
+    return of_each((_SEGMENTS,), streams, prefix=prefix)
+
+
+def sum_of_segments(queues: Sequence[QueueFacts]) -> Family:
+    """The segments of all streams."""
+    samples = [("", sum([each.segments or 0 for each in queues]))]
+    return family(_SEGMENTS.name, _SEGMENTS.kind, _SEGMENTS.help, samples)
+
+
+def oldest_head(queues: Sequence[QueueFacts]) -> Family:
+    """The oldest of all timestamps: RabbitMQ adds them up, which says nothing."""
+    stamps = [each.head_timestamp for each in queues if each.head_timestamp is not None]
+    samples = [("", min(stamps))] if stamps else []
+    return family(_HEAD.name, _HEAD.kind, _HEAD.help, samples)
 
 
 GROUPS: Final = {

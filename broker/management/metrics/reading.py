@@ -13,7 +13,9 @@ from broker.management.control import NodeControl
 from broker.management.memory import of_queue
 from broker.management.metrics.exposition import labelled
 from broker.management.metrics.facts import (
+    ChannelExchangeNumbers,
     ChannelNumbers,
+    ChannelQueueNumbers,
     ConnectionFacts,
     ExchangeFacts,
     NodeFacts,
@@ -22,14 +24,18 @@ from broker.management.metrics.facts import (
     QueueFacts,
     ReplicaFacts,
     RingFacts,
+    StreamNumbers,
+    labels_of,
 )
 from broker.management.pace import STEP, kept
 from broker.management.report import connections_of
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
-from broker.ports import QueueStat
+from broker.ports import NO_DETAILS, NOTHING, QueueDetails, QueueLook, QueueStat
+from broker.queues.registry import QueueRegistry
+from broker.queues.streams.replica import StreamReplica
 from broker.server.serving import Serving
-from broker.session.listing import ChannelFacts
+from broker.session.listing import ChannelFacts, flows_of
 
 Vhosts = Collection[str] | None
 """Only what lies in these; None is all."""
@@ -52,6 +58,13 @@ class Reader:
         self._control = control
         self._serving: Serving = serving
         self._cluster = cluster
+
+    @property
+    def things(self) -> int:
+        """How many queues and clients the node has."""
+        queues, listener = self._serving.queues, self._serving.listener
+        served = len(queues.local_classic()) + len(queues.local_replicas())
+        return served + len(listener.connections)
 
     def node(self, report: dict[str, Any]) -> NodeFacts:
         """What the node knows of itself.
@@ -87,31 +100,33 @@ class Reader:
 
         Args:
             vhosts: Where.
-            with_memory: They say what is in memory: half of the work.
+            with_memory: They say what is in memory and persistent, and how they are: half of the
+                work.
         """
         queues = self._serving.queues
-        look = queues.levels_here if with_memory else queues.count_here
+        now_ms = self._control.clock.now_ms()
         found: list[QueueFacts] = []
         for number, queue in enumerate(queues.served_here(), 1):
             if queue.keeps_for is None and (vhosts is None or queue.vhost in vhosts):
-                stat, counts = look(queue.uid), queues.counts_here(queue.uid)
-                if stat is not None and counts is not None:
-                    found.append(_queue_facts(queue, stat, counts))
+                uid = queue.uid
+                look = queues.look_here(uid, now_ms) if with_memory else _coarse(queues, uid)
+                if look is not None:
+                    found.append(_queue_facts(queue, *look))
             if not number % STEP:
                 yield
         return found
 
     def replicas(self, vhosts: Vhosts = None) -> Generator[None, None, list[ReplicaFacts]]:
-        """Replicas of quorum queues on this node."""
+        """Replicas of quorum queues and streams on this node."""
         found: list[ReplicaFacts] = []
-        for number, replica in enumerate(self._serving.queues.local_quorum(), 1):
+        for number, replica in enumerate(self._serving.queues.local_replicas(), 1):
             queue = replica.record
             group = self._cluster.host.group(queue.uid)
             if group is not None and (vhosts is None or queue.vhost in vhosts):
                 status = group.status()
                 found.append(
                     ReplicaFacts(
-                        _labels(queue),
+                        labels_of(queue),
                         status.term,
                         status.snapshot_index,
                         status.applied_index,
@@ -120,6 +135,30 @@ class Reader:
                         replica.commit_ms if replica.is_leading else None,
                         status.role,
                         status.leader is None,
+                        isinstance(replica, StreamReplica),
+                    )
+                )
+            if not number % STEP:
+                yield
+        return found
+
+    def streams(self, vhosts: Vhosts = None) -> Generator[None, None, list[StreamNumbers]]:
+        """Replicas of streams on this node."""
+        found: list[StreamNumbers] = []
+        for number, replica in enumerate(self._serving.queues.local_streams(), 1):
+            if vhosts is None or replica.record.vhost in vhosts:
+                facts = replica.facts()
+                found.append(
+                    StreamNumbers(
+                        labels_of(replica.record),
+                        replica.is_leading,
+                        facts.size_bytes,
+                        facts.first_offset,
+                        facts.next_offset,
+                        facts.publishers,
+                        facts.offsets,
+                        replica.commit_ms,
+                        facts.disk_bytes,
                     )
                 )
             if not number % STEP:
@@ -161,10 +200,50 @@ class Reader:
                     yield
         return found
 
+    def channel_exchanges(self) -> Generator[None, None, list[ChannelExchangeNumbers]]:
+        """Channels of this node's clients, each with the exchanges it published to."""
+        found: list[ChannelExchangeNumbers] = []
+        for connection in connections_of(self._control):
+            info, session = connection.info, connection.session
+            for flows in () if session is None else flows_of(session.channels()):
+                channel = f"{info.name} ({flows.number})"
+                for exchange, published in flows.by_exchange.items():
+                    labels = (("channel", channel), ("vhost", info.vhost), ("exchange", exchange))
+                    unroutable = flows.unroutable.get(exchange, (0, 0))
+                    found.append(ChannelExchangeNumbers(labelled(labels), published, *unroutable))
+                yield
+        return found
+
+    def channel_queues(self) -> Generator[None, None, list[ChannelQueueNumbers]]:
+        """Channels of this node's clients, each with the queues it got messages from."""
+        catalogue, found = self.catalogue, list[ChannelQueueNumbers]()
+        for connection in connections_of(self._control):
+            info, session = connection.info, connection.session
+            for flows in () if session is None else flows_of(session.channels()):
+                channel = f"{info.name} ({flows.number})"
+                for number, (uid, counts) in enumerate(list(flows.by_queue.items()), 1):
+                    queue = catalogue.queue_by_uid(uid)
+                    if queue is not None:
+                        labels = (
+                            ("channel", channel),
+                            ("vhost", info.vhost),
+                            ("queue", queue.name),
+                        )
+                        found.append(ChannelQueueNumbers(labelled(labels), counts))
+                    if not number % STEP:
+                        yield
+                yield
+        return found
+
     def exchanges(self, vhosts: Vhosts = None) -> list[ExchangeFacts]:
         """Exchanges that this node's clients have published to."""
         return [
-            ExchangeFacts(labelled((("vhost", vhost), ("exchange", name))), counts.publish_in)
+            ExchangeFacts(
+                labelled((("vhost", vhost), ("exchange", name))),
+                counts.publish_in,
+                counts.return_unroutable,
+                counts.drop_unroutable,
+            )
             for (vhost, name), counts in self._serving.context.counts.exchanges.items()
             if vhosts is None or vhost in vhosts
         ]
@@ -269,13 +348,24 @@ def exchanges_of(
     return found
 
 
-def _labels(queue: Queue) -> str:
-    return labelled((("vhost", queue.vhost), ("queue", queue.name)))
+def _coarse(queues: QueueRegistry, uid: int) -> QueueLook | None:
+    """A queue without what is in memory and persistent."""
+    stat, counts = queues.count_here(uid), queues.counts_here(uid)
+    return None if stat is None or counts is None else QueueLook(counts, stat, NO_DETAILS)
 
 
-def _queue_facts(queue: Queue, stat: QueueStat, counts: MessageCounts) -> QueueFacts:
+def _queue_facts(
+    queue: Queue, counts: MessageCounts, stat: QueueStat, details: QueueDetails
+) -> QueueFacts:
+    memory_bytes, is_classic = of_queue(stat, queue.type), queue.type == "classic"
+    if stat is NOTHING:
+        return QueueFacts(queue, counts, memory_bytes, is_classic)
     return QueueFacts(
-        _labels(queue),
+        queue,
+        counts,
+        memory_bytes,
+        is_classic,
+        False,
         stat.ready,
         stat.unacked,
         stat.consumers,
@@ -284,9 +374,11 @@ def _queue_facts(queue: Queue, stat: QueueStat, counts: MessageCounts) -> QueueF
         stat.alpha,
         stat.alpha_bytes,
         stat.unacked_alpha,
-        of_queue(stat, queue.type),
-        counts,
-        queue.type == "classic",
+        None if details.stream is None else details.stream.segments,
+        details.capacity,
+        details.head_timestamp,
+        details.persistent,
+        details.persistent_bytes,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from broker.management.metrics.exposition import Family, FamilyType
+from broker.management.metrics.exposition import Columns, Family, FamilyType
 
 PREFIX: Final = "rabbitmq_"
 DETAILED: Final = "rabbitmq_detailed_"
+OURS: Final = "warrenmq_"
+OURS_DETAILED: Final = "warrenmq_detailed_"
 
 SUMMED: Final = 512
 """Objects that are added up between two steps: some 50 us."""
@@ -82,7 +84,7 @@ def of_each(
     """
     labels = [thing.labels for thing in things]
     for row in rows:
-        yield _family(row, prefix, zip(labels, map(row.value, things), strict=True))
+        yield _family(row, prefix, Columns(labels, map(row.value, things)))
 
 
 def of_sum(
@@ -105,6 +107,13 @@ def of_sum(
     return found
 
 
-def _family(row: Row[T], prefix: str, samples: Iterable[tuple[str, float]]) -> Family:
-    name = row.name if prefix == PREFIX else prefix + row.name.removeprefix(PREFIX)
+def _family(row: Row[T], prefix: str, samples: Iterable[tuple[str, float]] | Columns) -> Family:
+    name = row.name
+    if prefix != PREFIX:
+        is_ours = name.startswith(OURS)
+        name = (
+            OURS_DETAILED + name.removeprefix(OURS)
+            if is_ours
+            else prefix + name.removeprefix(PREFIX)
+        )
     return Family(name, _TYPES[row.kind], row.help, samples)

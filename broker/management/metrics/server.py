@@ -22,7 +22,11 @@ from broker.management.shared import Shared
 REST_SHARE: Final = 9
 REST_MAX_S: Final = 1.0
 """After a text the next one is not begun for so many times as long as it took, but no longer than
-this; scrapers that ask sooner wait for it together. A node of few queues makes a text for each."""
+this. Scrapers that ask sooner wait for it together; a node of few queues makes a text for each."""
+
+KEPT_THINGS: Final = 1_000
+"""From so many queues and clients on, those scrapers get the last text: it is a second old at most,
+where waiting for the next one would take them longer than a scrape."""
 
 SEND_S: Final = 30.0
 """Who has not taken an answer by then is no scraper: the text would be kept for it."""
@@ -42,10 +46,12 @@ class Text(NamedTuple):
     Attributes:
         chunks: The text in pieces.
         took_s: How long it took to make, rests of its slices included.
+        things: How many queues and clients the node has.
     """
 
     chunks: list[bytes]
     took_s: float
+    things: int
 
 
 @web.middleware
@@ -164,8 +170,10 @@ class MetricsServer:
         async def run() -> Text:
             began_s = asyncio.get_running_loop().time()
             report = await self._reports.local(Wanted((NODE, *parts)))
-            chunks = await self._reports.pace.run(write(Reader(self._control), report))
-            return Text(chunks, asyncio.get_running_loop().time() - began_s)
+            reader = Reader(self._control)
+            chunks = await self._reports.pace.run(write(reader, report))
+            took_s = asyncio.get_running_loop().time() - began_s
+            return Text(chunks, took_s, reader.things)
 
         text = await self._of(key).ask(run)
         answer = web.StreamResponse(headers={"Content-Type": exposition.CONTENT_TYPE})
@@ -189,9 +197,13 @@ class MetricsServer:
             if len(self._shared) >= SHARED_MAX:
                 for known in [known for known, each in self._shared.items() if each.is_idle]:
                     del self._shared[known]
-            shared = self._shared[key] = Shared(_rest_s)
+            shared = self._shared[key] = Shared(_rest_s, _keeps)
         return shared
 
 
 def _rest_s(text: Text) -> float:
     return min(REST_MAX_S, REST_SHARE * text.took_s)
+
+
+def _keeps(text: Text) -> bool:
+    return text.things >= KEPT_THINGS

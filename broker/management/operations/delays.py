@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
+from broker.amqp.fields import valid_text
 from broker.errors import Refusal, ReplyCode
-from broker.management.answers import text
 from broker.management.control import NodeControl
 from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.message import Delivery
@@ -133,12 +133,12 @@ class Delays:
     async def _peek(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
         first, count = map(int, operation.argument.split())
-        found = None if serving is None else serving.queues.peek_here(operation.uid, first, count)
-        if found is None:
+        store = None if serving is None else serving.queues.quorum_here(operation.uid)
+        if store is None:
             why = f"{self._control.name} does not lead the delays' store: try again"
             return OperationResult(is_done=False, text=why)
         return OperationResult(
-            is_done=True, text=_encode([_shown(each) for each in found]).decode()
+            is_done=True, text=_encode([_shown(each) for each in store.peek(first, count)]).decode()
         )
 
 
@@ -147,8 +147,8 @@ def _shown(delivery: Delivery) -> Delayed:
     return Delayed(
         delivery.number,
         message.expires_ms,
-        text(message.exchange),
-        text(message.routing_key),
+        valid_text(message.exchange),
+        valid_text(message.routing_key),
         message.body_size,
     )
 

@@ -20,6 +20,7 @@ from broker.cluster.membership import ClusterMembership
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.management.control import NodeControl
 from broker.metadata.commands import SetMaintenance
+from broker.metadata.records import REPLICATED
 from broker.queues.mirrored.reconcile import heir_of_drained
 from broker.server.serving import Serving
 
@@ -110,7 +111,7 @@ def _kept(serving: Serving, cluster: ClusterMembership) -> list[dict[str, str]]:
     """What this node still serves, and why."""
     kept = []
     for queue in serving.queues.served_here():
-        if queue.type == "quorum":
+        if queue.type in REPLICATED:
             group = cluster.host.group(queue.uid)
             if group is None or not group.is_leader:
                 continue

@@ -22,7 +22,7 @@ from broker.audit.actor import BROKER, Actor
 from broker.errors import Refusal
 from broker.management.control import NodeControl
 from broker.management.operations import plan
-from broker.management.operations.mover import Mover
+from broker.management.operations.mover import Mover, OneQueue
 from broker.management.operations.remote import OperationResult, RemoteOperation, RemoteOperations
 from broker.metadata.commands import DeclareQueue, MoveBindings
 from broker.metadata.records import Queue
@@ -74,6 +74,10 @@ class MigrationProgress(msgspec.Struct):
         left: Messages in the source when it was asked last; None before.
         bindings: How many have been led over.
         text: Why it failed, or what is left to do.
+        held: Messages that it holds.
+        node: Where it runs.
+        user: Who asked for it.
+        started_ms: When, milliseconds since the epoch.
     """
 
     target: str
@@ -82,6 +86,10 @@ class MigrationProgress(msgspec.Struct):
     left: int | None = None
     bindings: int = 0
     text: str = ""
+    held: int = 0
+    node: str = ""
+    user: str = ""
+    started_ms: int = 0
 
 
 class _Ended(Exception):
@@ -151,7 +159,12 @@ class Migrations:
             )
         if len(self._known) >= REMEMBERED:
             del self._known[next(iter(self._known))]
-        progress = self._known[key] = MigrationProgress(request.target)
+        progress = self._known[key] = MigrationProgress(
+            request.target,
+            node=self._control.name,
+            user=request.by.user,
+            started_ms=self._control.clock.now_ms(),
+        )
         serving.spawn(self._run(serving, source, request, progress))
         return OperationResult(is_done=True)
 
@@ -201,28 +214,28 @@ class Migrations:
     ) -> None:
         target = await self._declared(serving, source, request)
         queues = serving.queues
-        stat = _stat(await _answer(queues.open(source).stat))
-        held = _stat(await _answer(queues.open(target).stat))
+        stat = _stat(await answer(queues.open(source).stat))
+        held = _stat(await answer(queues.open(target).stat))
         fault = plan.obstacle(serving.catalogue, source, target, stat, held)
         if fault is not None:
             raise _Ended(fault)
         context = serving.context
         mover = Mover(
             queues.open(source),
-            queues.open(target),
+            OneQueue(queues.open(target)),
             f"{context.node}/{context.boot}/0/{secrets.randbits(48)}",
             defer=asyncio.get_running_loop().call_soon,
         )
         carrying = _Carrying(self._control, serving, source, mover, progress)
         try:
-            _check(await _answer(lambda done: mover.begin(window(stat), done)))
+            _check(await answer(lambda done: mover.begin(window(stat), done)))
             most = 2 * stat.ready + OUTRUN
             await carrying.until(lambda now: now.ready <= FEW or mover.moved > most)
             progress.bindings = await self._bindings_moved(source, target, request.by)
             unacked = await carrying.until_empty()
-            _check(await _answer(mover.leave))
+            _check(await answer(mover.leave))
         finally:
-            progress.moved = mover.moved
+            progress.moved, progress.held = mover.moved, 0
             mover.end()
         progress.state = "done"
         if unacked:
@@ -307,12 +320,13 @@ class _Carrying:
     async def _look(self) -> QueueStat:
         self._check()
         open_again = self._serving.queues.open(self._source)
-        stat = _stat(await _answer(open_again.stat))
+        stat = _stat(await answer(open_again.stat))
         self._progress.left = stat.ready + stat.unacked
         return stat
 
     def _check(self) -> None:
         self._progress.moved = self._mover.moved
+        self._progress.held = self._mover.held + self._mover.under_way
         if self._mover.failure:
             raise _Ended(f"{self._mover.failure}; nothing is lost: run the command again")
         if self._progress.state != "running":
@@ -330,7 +344,7 @@ def window(stat: QueueStat) -> int:
 
 async def _deleted(serving: Serving, source: Queue, by: Actor) -> str:
     """Delete the source if it is empty and unused; returns what to tell, "" if it is gone."""
-    result = await _answer(
+    result = await answer(
         lambda done: serving.queues.delete(source, done, if_unused=True, if_empty=True, by=by)
     )
     if isinstance(result, Refusal):
@@ -338,21 +352,21 @@ async def _deleted(serving: Serving, source: Queue, by: Actor) -> str:
     return ""
 
 
-async def _answer(begin: Callable[[Done], Any]) -> object:
+async def answer(begin: Callable[[Done], Any]) -> object:
     """Ask a queue something and wait.
 
     Raises:
         TimeoutError: No answer.
     """
-    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def done(result: object) -> None:
-        if not answer.done():
-            answer.set_result(result)
+        if not found.done():
+            found.set_result(result)
 
     begin(done)
     async with asyncio.timeout(ANSWER_S):
-        return await answer
+        return await found
 
 
 def _check(result: object) -> None:

@@ -27,7 +27,7 @@ from broker.management.operations.syncing import SYNC
 from broker.management.report import QUEUES, Report
 from broker.management.reports import Reports
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.metadata.rings import Ring
 from broker.patterns import searcher
 from broker.server.serving import Serving
@@ -47,7 +47,7 @@ RESTORE_S: Final = 10.0
 ASK_AGAIN_S: Final = 2.0
 LOOK_S: Final = 0.05
 
-TYPES: Final = ("all", "classic", "quorum")
+TYPES: Final = ("all", "classic", "quorum", "stream")
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -197,7 +197,7 @@ class Rebalance:
         self._nodes = served_by(cluster.metadata.catalogue, queues, nodes)
 
     async def _move(self, queue: Queue, move: Move) -> bool:
-        if queue.type == "quorum":
+        if queue.type in REPLICATED:
             result = await self._remote.ask(
                 move.source, RemoteOperation(TRANSFER, move.uid, move.target)
             )
@@ -265,7 +265,7 @@ class Rebalance:
 def movable(
     catalogue: Catalogue, reports: dict[str, Report], selection: Selection
 ) -> list[Movable]:
-    """Return the queues that can be moved: mirrored and quorum queues that are being served.
+    """Return what can be moved: mirrored and quorum queues and streams that are being served.
 
     Args:
         catalogue: What exists.
@@ -288,10 +288,11 @@ def movable(
         if not in_vhost(queue.vhost) or not is_named(queue.name) or queue.uid not in served:
             continue
         _term, node, messages = served[queue.uid]
-        if queue.type == "quorum" and selection.type != "classic":
+        is_meant = selection.type in ("all", queue.type)
+        if is_meant and queue.type in REPLICATED:
             members = tuple(each for each in queue.members if each in online.get(queue.uid, ()))
             queues.append(Movable(queue.uid, node, messages, members))
-        elif queue.ring is not None and selection.type != "quorum":
+        elif is_meant and queue.ring is not None:
             queues.append(_mirrored(catalogue, queue, queue.ring, messages, order))
     return queues
 
@@ -321,7 +322,7 @@ def served_by(
         if queue is not None:
             counts[each.node, queue.type] += 1
     return [
-        {"node": node, "quorum": counts[node, "quorum"], "classic": counts[node, "classic"]}
+        {"node": node, **{kind: counts[node, kind] for kind in ("quorum", "classic", "stream")}}
         for node in nodes
     ]
 

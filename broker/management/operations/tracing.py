@@ -13,6 +13,8 @@ from broker.management.operations.remote import (
 
 _ON: Final = "tracing.on"
 _OFF: Final = "tracing.off"
+_ON_WITH_ACKS: Final = "tracing.on.acks"
+"""An operation of its own: a node of an older version says that it does not know it."""
 
 
 class Tracing:
@@ -31,23 +33,29 @@ class Tracing:
         self._remote = remote
         remote.on(_ON, self._run)
         remote.on(_OFF, self._run)
+        remote.on(_ON_WITH_ACKS, self._run)
 
-    async def set(self, vhost: str, *, is_traced: bool) -> list[str]:
+    async def set(self, vhost: str, *, is_traced: bool, with_acks: bool = False) -> list[str]:
         """Have all nodes trace a vhost, or end that.
 
         Args:
             vhost: Its name.
             is_traced: Begin, not end.
+            with_acks: Acknowledgements leave copies, too.
 
         Returns:
             The nodes that did not do it, with the reason.
         """
-        operation = RemoteOperation(_ON if is_traced else _OFF, argument=vhost)
-        results = await self._remote.ask_all(operation)
+        name = (_ON_WITH_ACKS if with_acks else _ON) if is_traced else _OFF
+        results = await self._remote.ask_all(RemoteOperation(name, argument=vhost))
         return [f"{node}: {each.text}" for node, each in results.items() if not each.is_done]
 
     async def _run(self, operation: RemoteOperation) -> OperationResult:
         serving = self._control.serving
         assert serving is not None  # RemoteOperations looks
-        serving.context.traced.set(operation.argument, is_traced=operation.name == _ON)
+        serving.context.traced.set(
+            operation.argument,
+            is_traced=operation.name != _OFF,
+            with_acks=operation.name == _ON_WITH_ACKS,
+        )
         return OperationResult(is_done=True)

@@ -25,8 +25,9 @@ from broker.management.resources import (
     replicas,
     statistics,
 )
-from broker.management.resources.checks import certificates, health, stopping
-from broker.management.resources.node import configuration, events, logs, process
+from broker.management.resources.checks import certificates, health, preview, stopping
+from broker.management.resources.diagnosis import browse, dead_letters, holders, why
+from broker.management.resources.node import configuration, events, logs, process, timeline
 from broker.management.resources.rights import (
     attempts,
     limits,
@@ -36,6 +37,7 @@ from broker.management.resources.rights import (
     users,
     vhosts,
 )
+from broker.management.resources.streams import members, super_streams, taps, tracking
 
 ROUTES: tuple[Endpoint, ...] = (
     *overview.ROUTES,
@@ -46,6 +48,7 @@ ROUTES: tuple[Endpoint, ...] = (
     *configuration.ROUTES,
     *events.ROUTES,
     *logs.ROUTES,
+    *timeline.ROUTES,
     *alarms.ROUTES,
     *connections.ROUTES,
     *channels.ROUTES,
@@ -53,7 +56,15 @@ ROUTES: tuple[Endpoint, ...] = (
     *exchanges.ROUTES,
     *delays.ROUTES,
     *queues.ROUTES,
+    *why.ROUTES,
+    *browse.ROUTES,
+    *holders.ROUTES,
+    *dead_letters.ROUTES,
     *replicas.ROUTES,
+    *super_streams.ROUTES,
+    *taps.ROUTES,
+    *members.ROUTES,
+    *tracking.ROUTES,
     *actions.ROUTES,
     *messages.ROUTES,
     *bindings.ROUTES,
@@ -72,4 +83,5 @@ ROUTES: tuple[Endpoint, ...] = (
     *health.ROUTES,
     *certificates.ROUTES,
     *stopping.ROUTES,
+    *preview.ROUTES,
 )

@@ -11,6 +11,7 @@ from broker.management.answers import bad_request, json, no_content, not_found, 
 from broker.management.call import Call, Endpoint
 from broker.management.control import NodeError
 from broker.management.report import NODE
+from broker.management.resources.node.reachability import partitions, unheard
 
 
 async def status(call: Call) -> web.Response:
@@ -18,6 +19,7 @@ async def status(call: Call) -> web.Response:
     control = call.control
     cluster = control.cluster
     reports = await call.reports.gather(NODE)
+    facts = {node: report.node for node, report in reports.items()}
     names = {node.name for node in cluster.metadata.catalogue.nodes()} if cluster else set()
     found: dict[str, Any] = {
         "cluster_name": cluster.metadata.catalogue.cluster_name if cluster else "",
@@ -28,7 +30,8 @@ async def status(call: Call) -> web.Response:
         "running_nodes": sorted(
             node for node, report in reports.items() if report.node["is_serving"]
         ),
-        "partitions": {},
+        "partitions": partitions(facts),
+        "unheard_nodes": unheard(facts, names),
         "alarms": [
             f"{node}: {name}"
             for node, report in sorted(reports.items())

@@ -36,6 +36,9 @@ from broker.management.operations.importing import (
     ImportStopped,
     log_imported,
 )
+from broker.management.previews.policy_effects import PolicyDraft, effects_of
+from broker.management.resources.policies import policy_of
+from broker.metadata.commands import SetPolicy
 from broker.metadata.definitions import export
 from broker.metadata.definitions.export import Item, Section
 from broker.metadata.definitions.planning import Plan
@@ -48,7 +51,7 @@ _NOT_FOUND: Final = "vhost_not_found"
 
 async def get(call: Call) -> web.StreamResponse:
     """GET /api/definitions[/VHOST], `?download=FILE`."""
-    vhost = call.request.match_info.get("vhost")
+    vhost = call.names.get("vhost")
     if vhost is not None and call.catalogue.vhost(vhost) is None:
         raise bad_request(_NOT_FOUND)
     headers = {}
@@ -93,7 +96,7 @@ def written(head: Item, sections: list[Section], *, of_vhost: bool) -> Generator
 
 async def post(call: Call) -> web.Response:
     """POST /api/definitions[/VHOST], JSON or a form: all of it, or nothing and 400."""
-    vhost = call.request.match_info.get("vhost")
+    vhost = call.names.get("vhost")
     if vhost is not None and call.catalogue.vhost(vhost) is None:
         raise ApiError(404, _NOT_FOUND, "not_found")
     data = await request_body.read_bytes(
@@ -106,7 +109,9 @@ async def post(call: Call) -> web.Response:
     try:
         definitions = await importer.read(data, vhost)
         if _is_set(call, "dry_run"):
-            return json(_difference(await importer.plan(definitions)))
+            plan = await importer.plan(definitions)
+            work = effects_of(call.catalogue, _policies(plan))
+            return json(_difference(plan) | {"policies": await call.reports.pace.run(work)})
         digest = importer.digest(data) if _is_set(call, "skip_if_unchanged") else ""
         is_skipped = bool(digest) and importer.is_unchanged(digest)
         imported = None if is_skipped else await importer.run(definitions, digest, call.by)
@@ -147,6 +152,15 @@ def _document_of(request: web.Request, data: bytes) -> bytes:
 
 def _is_set(call: Call, flag: str) -> bool:
     return call.query.get(flag) == "true"
+
+
+def _policies(plan: Plan) -> list[PolicyDraft]:
+    """The policies that a plan would set."""
+    return [
+        PolicyDraft(change.what, policy_of(change.command), change.command.operator)
+        for change in plan.changes
+        if isinstance(change.command, SetPolicy)
+    ]
 
 
 def _difference(plan: Plan) -> Item:

@@ -2,7 +2,7 @@
 
 What RabbitMQ's flags stand for is always on here, but for those that group 0 has
 (`broker.feature_flags`): they are off after an upgrade, until all nodes know them and an
-operator enables them. Those of streams are unavailable until there are streams.
+operator enables them. What is missing of streams yet is unavailable.
 
 Source: rabbit_core_ff.erl, rabbit_mgmt_wm_feature_flags.erl.
 """
@@ -38,7 +38,6 @@ _ON: Final = {
 }
 _OF_STREAMS: Final = {
     "stream_filtering": "filters of streams",
-    "stream_queue": "streams",
     "stream_sac_coordinator_unblock_group": "single active consumers of streams",
     "stream_single_active_consumer": "single active consumers of streams",
 }
@@ -92,8 +91,8 @@ async def enable(call: Call) -> web.Response:
     """PUT /api/feature-flags/FLAG/enable: nothing is left to do for one that is always on.
 
     Raises:
-        ApiError: 400 for an unknown one, for one of streams, and for one that a node of the cluster
-            does not know, or can't be asked about: the reason names the node.
+        ApiError: 400 for an unknown one, for one that is not supported yet, and for one that a
+            node of the cluster does not know, or can't be asked about: the reason names it.
     """
     name = call.name("flag")
     if name in feature_flags.KNOWN:
@@ -107,7 +106,7 @@ async def enable(call: Call) -> web.Response:
     if state is None:
         raise bad_request("unsupported")
     if state != _ENABLED:
-        raise bad_request(f"{name} can't be enabled: there are no streams yet")
+        raise bad_request(f"{name} can't be enabled: it is not supported yet")
     return no_content()
 
 

@@ -107,6 +107,7 @@ async def _publish(call: Call, exchange: str) -> web.Response:
     routing_key = request_body.text(body, "routing_key")
     payload = _payload(body)
     properties = _properties(call, request_body.table(body, "properties"))
+    is_followed = _asks_to_follow(call, body, properties)
     call.check("write", "exchange", exchange, vhost)
     if record.internal:
         raise forbidden(f"cannot publish to internal {quoted('exchange', exchange, vhost)}")
@@ -115,9 +116,8 @@ async def _publish(call: Call, exchange: str) -> web.Response:
     most = call.serving.context.limits.cc_keys
     if len(extra_keys) > most:
         raise bad_request(f"invalid message: more than {most} CC and BCC keys")
-    for key in (routing_key, *extra_keys) if record.type == "topic" else ():
-        if not call.access.may_topic(call.user.name, vhost, exchange, "write", key):
-            refuse(refused_topic("write", key, exchange, vhost, call.user.name))
+    if record.type == "topic":
+        _check_topics(call, vhost, exchange, (routing_key, *extra_keys))
     route = call.catalogue.route(
         vhost,
         exchange,
@@ -139,9 +139,65 @@ async def _publish(call: Call, exchange: str) -> web.Response:
             copies = with_stores(message, properties.headers or {}, copies, stores)
         except AmqpError as error:
             raise bad_request(error.text) from error
-    await _deliver(call, copies)
     kept = [store for store in stores if store.delays_for is not None]
-    return json({"routed": bool(queues_ or kept)})
+    answer: dict[str, Any] = {"routed": bool(queues_ or kept)}
+    if not is_followed:
+        await _deliver(call, copies)
+        return json(answer)
+    answer["message_id"] = properties.message_id
+    await _deliver_followed(call, vhost, str(properties.message_id), copies)
+    return json(answer)
+
+
+def _check_topics(call: Call, vhost: str, exchange: str, keys: Sequence[str]) -> None:
+    """Check topic permissions.
+
+    Raises:
+        ApiError: 403.
+    """
+    for key in keys:
+        if not call.access.may_topic(call.user.name, vhost, exchange, "write", key):
+            refuse(refused_topic("write", key, exchange, vhost, call.user.name))
+
+
+def _asks_to_follow(call: Call, body: request_body.Body, properties: Properties) -> bool:
+    """Whether the message is to be followed; then it gets an id, unless it has one.
+
+    Raises:
+        ApiError: 400, or 403: other users' connections are seen by monitoring.
+    """
+    if not request_body.flag(body, "follow"):
+        return False
+    call.require("monitoring")
+    properties.message_id = properties.message_id or secrets.token_hex(16)
+    if properties.message_id in call.serving.context.traced.followed:
+        raise bad_request(
+            f"a message with the id '{properties.message_id}' is followed already: give another"
+        )
+    return True
+
+
+async def _deliver_followed(call: Call, vhost: str, message_id: str, copies: Copies) -> None:
+    paths = call.operations.paths
+    await paths.follow(vhost, message_id)
+    paths.note(message_id, "published")
+    queues_ = [queue.name for _, some in copies for queue in some]
+    for name in queues_:
+        paths.note(message_id, "routed", name)
+    if not queues_:
+        paths.note(message_id, "unroutable")
+        return
+    await _deliver(call, copies)
+    paths.note(message_id, "confirmed")
+
+
+async def show_path(call: Call) -> web.Response:
+    """GET /api/message-paths/ID: `{"steps", "missing_nodes"}` of a message that was followed."""
+    found = await call.operations.paths.path(call.name("id"))
+    if found is None or not call.sees(found.vhost):
+        raise not_found()
+    steps = [{"node": node, **msgspec.structs.asdict(step)} for node, step in found.steps]
+    return json({"vhost": found.vhost, "steps": steps, "missing_nodes": found.missing})
 
 
 async def _deliver(call: Call, copies: Copies) -> None:
@@ -236,6 +292,10 @@ async def get(call: Call) -> web.StreamResponse:
     if queue.exclusive_owner is not None:
         where = quoted("queue", queue.name, queue.vhost)
         raise bad_request(f"cannot obtain exclusive access to locked {where}")
+    if queue.type == "stream":  # the text of a closed connection, as rabbit_mgmt_util.erl has it
+        where = quoted("queue", queue.name, queue.vhost)
+        text = f"basic.get not supported by stream queues {where}"
+        raise bad_request(f"{int(ReplyCode.NOT_IMPLEMENTED)} NOT_IMPLEMENTED - {text}")
     handle = call.serving.queues.open(queue)
     found = await _take(handle, _channel_id(call), count, ack_mode)
     parts = await call.reports.pace.run(
@@ -362,4 +422,5 @@ ROUTES = (
     Endpoint("POST", "/api/exchanges/{vhost}/{name}/publish", publish),
     Endpoint("POST", "/api/exchanges/{vhost}//publish", publish_to_default),
     Endpoint("POST", "/api/queues/{vhost}/{name}/get", get),
+    Endpoint("GET", "/api/message-paths/{id}", show_path, "monitoring"),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.memory import absolute, relative
 from broker.management.report import MEMORY_PARTS, NODE, STATISTICS, Report
+from broker.management.resources.node.reachability import partitions
 from broker.management.resources.overview import EXCHANGE_TYPES
 from broker.management.statistics.message_stats import of_churn, of_usage
 from broker.metadata.records import Node
@@ -97,14 +99,16 @@ def _mean_ms(seconds: float, count: int) -> float:
     return _ms(seconds / count) if count else 0.0
 
 
-def _item(call: Call, node: Node, report: Report | None) -> dict[str, Any]:
+def _item(call: Call, node: Node, reports: Mapping[str, Report]) -> dict[str, Any]:
     """A node as RabbitMQ shows it; one that does not answer has a name and not much more."""
+    report = reports.get(node.name)
+    split = partitions({name: each.node for name, each in reports.items()})
     item: dict[str, Any] = {
         "name": node.name,
         "type": "disc",
         "running": report is not None and bool(report.node["is_serving"]),
         "being_drained": node.being_drained,
-        "partitions": [],
+        "partitions": split.get(node.name, []),
         "cluster_links": [],
     }
     if report is None:
@@ -167,7 +171,7 @@ async def show_all(call: Call) -> Parts:
     """GET /api/nodes."""
     reports = await call.reports.gather(NODE, STATISTICS, ages=call.ages())
     nodes = sorted(call.catalogue.nodes(), key=lambda node: node.name)
-    items = [_item(call, node, reports.get(node.name)) for node in nodes]
+    items = [_item(call, node, reports) for node in nodes]
     return await call.listed_items(items)
 
 
@@ -177,7 +181,7 @@ async def show(call: Call) -> web.Response:
     if node is None:
         raise not_found()
     reports = await call.reports.gather(NODE, STATISTICS, ages=call.ages())
-    return json(paging.only_columns(_item(call, node, reports.get(node.name)), call.query))
+    return json(paging.only_columns(_item(call, node, reports), call.query))
 
 
 async def memory(call: Call) -> web.Response:

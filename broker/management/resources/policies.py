@@ -9,6 +9,7 @@ with a RabbitMQ 3.10.8 node.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 from aiohttp import web
@@ -17,10 +18,17 @@ from broker.management import paging
 from broker.management.answers import bad_request, json, no_content, not_found, plain, stored
 from broker.management.call import Call, Endpoint, Handler, listing
 from broker.management.listings import Parts
+from broker.management.pace import STEP
+from broker.management.previews.policy_effects import (
+    NAMED_MAX,
+    differ,
+    exchange_item,
+    queue_item,
+)
 from broker.metadata import policy_keys
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import ClearPolicy, SetPolicy
-from broker.metadata.policies import Policy
+from broker.metadata.policies import Policy, is_other
 from broker.metadata.records import Queue
 
 
@@ -79,11 +87,15 @@ def _endpoints(*, operator: bool) -> tuple[Endpoint, ...]:
         _check_restriction(call, operator=operator)
         vhost, name = call.vhost(), call.name("name")
         command = _checked(vhost, name, await call.body(), operator=operator)
+        if _is_dry(call):
+            return await _preview(call, command, policy_of(command))
         return stored(is_new=await call.propose(command) is True)
 
     async def delete(call: Call) -> web.Response:
         _check_restriction(call, operator=operator)
         command = ClearPolicy(call.vhost(), call.name("name"), operator)
+        if _is_dry(call):
+            return await _preview_removal(call, command)
         if await call.propose(command) is not True:
             raise not_found()
         return no_content()
@@ -121,6 +133,76 @@ def _checked(vhost: str, name: str, body: dict[str, Any], *, operator: bool) -> 
     if fault is not None:
         raise bad_request(f"Validation failed\n\n{fault}\n")
     return SetPolicy(vhost, name, pattern, definition, priority, apply_to, operator)
+
+
+def _is_dry(call: Call) -> bool:
+    return call.query.get("dry_run") == "true"
+
+
+async def _preview_removal(call: Call, command: ClearPolicy) -> web.Response:
+    if call.catalogue.policy(command.vhost, command.name, operator=command.operator) is None:
+        raise not_found()
+    return await _preview(call, command, None)
+
+
+def policy_of(command: SetPolicy) -> Policy:
+    """The policy that a command would set."""
+    return Policy(
+        vhost=command.vhost,
+        name=command.name,
+        pattern=command.pattern,
+        apply_to=command.apply_to,
+        priority=command.priority,
+        definition=command.definition,
+    )
+
+
+async def _preview(
+    call: Call, command: SetPolicy | ClearPolicy, policy: Policy | None
+) -> web.Response:
+    """Say which queues and exchanges would have another policy.
+
+    Args:
+        call: The request.
+        command: What would be proposed.
+        policy: The policy that it sets; None where it removes one.
+    """
+    work = _touched(call.catalogue, command.vhost, command.name, policy, operator=command.operator)
+    queues, named, exchanges = await call.reports.pace.run(work)
+    return json(
+        {
+            "dry_run": True,
+            "queues_changed": queues,
+            "queues": named,
+            "exchanges_changed": len(exchanges),
+            "exchanges": exchanges[:NAMED_MAX],
+        }
+    )
+
+
+def _touched(
+    catalogue: Catalogue, vhost: str, name: str, policy: Policy | None, *, operator: bool
+) -> Generator[None, None, tuple[int, list[dict[str, Any]], list[dict[str, Any]]]]:
+    change = catalogue.preview_policy(vhost, name, policy, operator=operator)
+    named: list[dict[str, Any]] = []
+    count = 0
+    for number, queue in enumerate(catalogue.queues(vhost), 1):
+        after = change.of_queue(queue)
+        before = catalogue.applied_policies(queue)
+        if after is not None and is_other(before, after):
+            count += 1
+            if len(named) < NAMED_MAX:
+                named.append(queue_item(queue, before, after))
+        if not number % STEP:
+            yield
+    exchanges: list[dict[str, Any]] = []
+    for number, exchange in enumerate(() if operator else catalogue.exchanges(vhost), 1):
+        old, new = catalogue.policy_of(exchange), change.of_exchange(exchange.name)
+        if differ(old, new):
+            exchanges.append(exchange_item(exchange.name, old, new))
+        if not number % STEP:
+            yield
+    return count, named, exchanges
 
 
 ROUTES = (*_endpoints(operator=False), *_endpoints(operator=True))

@@ -28,16 +28,16 @@ from broker.management.listings import Parts
 from broker.management.pace import STEP
 from broker.management.report import CONSUMERS, FLOWS, QUEUES, Owner, Report, Served, Sums
 from broker.management.resources import consumers, policies
-from broker.management.statistics import flows
+from broker.management.statistics import flows, ranks
 from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import backing_rates, idle_since, levels, of_queue
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 from broker.metadata.results import Declared
 from broker.metadata.rings import Ring
-from broker.ports import Done, QueueDetails, QueueStat
+from broker.ports import Done, QueueDetails, QueueStat, StreamFacts
 
 Item = dict[str, Any]
 
@@ -60,6 +60,7 @@ class QueueStates:
         self.online: dict[int, list[str]] = {}
         self.owners: dict[int, Owner] = {}
         self._held: set[int] = set()
+        self._damaged: dict[int, list[str]] = {}
         for node, report in (reports or {}).items():
             for _ in self._take(node, report):
                 pass
@@ -84,6 +85,8 @@ class QueueStates:
             if not number % STEP:
                 yield
         self._held.update(report.held)
+        for uid in report.damaged:
+            self._damaged.setdefault(uid, []).append(node)
         self.owners.update((owner.uid, owner) for owner in report.owners)
 
     def stat(self, uid: int) -> QueueStat | None:
@@ -102,7 +105,7 @@ class QueueStates:
         return None if found is None else found[1].details
 
     def node(self, queue: Queue) -> str:
-        """Return the node that serves a queue; "" for a quorum queue without a leader."""
+        """Return the node that serves a queue; "" for one with replicas and no leader."""
         found = self.served.get(queue.uid)
         if found is not None:
             return found[0]
@@ -112,6 +115,11 @@ class QueueStates:
         """Members whose replica runs, in the order of the members."""
         online = self.online.get(queue.uid, ())
         return [member for member in queue.members if member in online]
+
+    def damaged_members(self, queue: Queue) -> list[str]:
+        """Members whose replica has a damaged log, in the order of the members."""
+        damaged = self._damaged.get(queue.uid, ())
+        return [member for member in queue.members if member in damaged]
 
     def syncing(self, uid: int) -> int | None:
         """Messages that a synchronisation of mirrors has sent so far, None without one."""
@@ -138,7 +146,7 @@ class QueueStates:
             return "flow" if is_held else stat.state
         if queue.ring is not None and queue.ring.successor is not None:
             return "promoting"
-        if queue.type == "quorum":
+        if queue.type in REPLICATED:
             online = len(self.online_members(queue))
             if 0 < online <= len(queue.members) // 2:
                 return "minority"
@@ -173,16 +181,15 @@ def item(
         "vhost": plain(queue.vhost),
         **policies.of_queue(catalogue, queue),
     }
-    if queue.type == "quorum":
-        found["leader"] = states.node(queue)
-        found["members"] = list(queue.members)
-        found["online"] = online = states.online_members(queue)
-        found["open_files"] = dict.fromkeys(online, 0)  # all queues share the node's store
-        found["target_group_size"] = sizes.target(queue)
-        found["missing_members"] = sizes.missing(queue, states.voters(queue.uid))
+    if queue.type in REPLICATED:
+        found |= _members(queue, states)
     else:
         found["leader"] = queue.home
         found |= _mirrors(queue.ring, states.syncing(queue.uid))
+    if queue.type == "quorum":
+        found["open_files"] = dict.fromkeys(found["online"], 0)  # all share the node's store
+        found["target_group_size"] = sizes.target(queue)
+        found["missing_members"] = sizes.missing(queue, states.voters(queue.uid))
     stat = states.stat(queue.uid)
     if stat is not None:
         if stat.active is not None:
@@ -196,11 +203,11 @@ def item(
             found["message_stats"] = stats
         details = states.details(queue.uid)
         if details is not None:
-            found |= _details(details)
+            found |= _details(queue, details)
             if queue.type == "quorum":
                 found |= _of_quorum(stat, details)
         if queue.type == "classic":
-            found |= _counts_in_memory(stat)
+            found |= {key: of(stat) for key, of in ranks.IN_MEMORY.items()}
             found["backing_queue_status"] = {
                 **_backing_queue_status(stat, _version(queue, catalogue, version)),
                 **backing_rates(measured),
@@ -213,6 +220,18 @@ def item(
             "peer_host": owner.peer_host,
             "peer_port": owner.peer_port,
         }
+    return found
+
+
+def _members(queue: Queue, states: QueueStates) -> Item:
+    """Return the members of a queue with replicas, and how they are."""
+    found: Item = {
+        "leader": states.node(queue),
+        "members": list(queue.members),
+        "online": states.online_members(queue),
+    }
+    if damaged := states.damaged_members(queue):
+        found["damaged_members"] = damaged
     return found
 
 
@@ -245,45 +264,40 @@ def _counts(stat: QueueStat) -> Item:
     }
 
 
-def _details(details: QueueDetails) -> Item:
-    return {
-        "consumer_capacity": details.capacity,
-        "consumer_utilisation": details.capacity,
-        "head_message_timestamp": details.head_timestamp,
-        "message_bytes_persistent": details.persistent_bytes,
-        "messages_persistent": details.persistent,
-    }
+def _details(queue: Queue, details: QueueDetails) -> Item:
+    of_stream = {} if details.stream is None else _of_stream(queue.uid, details.stream)
+    return of_stream | {key: of(details) for key, of in ranks.OF_DETAILS.items()}
 
 
 def _of_quorum(stat: QueueStat, details: QueueDetails) -> Item:
-    """The keys of quorum queues alone; they have all messages in memory."""
+    """The keys of quorum queues alone; those whose bodies are in no log have all in memory."""
     limit = details.delivery_limit
     return {
         "delivery_limit": "unlimited" if limit is None else limit,
         "message_bytes_dlx": details.dead_bytes,
-        "message_bytes_ram": stat.ready_bytes + stat.unacked_bytes,
         "messages_dlx": details.dead,
-        "messages_ram": stat.ready + stat.unacked,
+        **{key: of(stat) for key, of in ranks.QUORUM_IN_MEMORY.items()},
     }
 
 
-def _counts_in_memory(stat: QueueStat) -> Item:
-    """Return how much of a classic queue is in memory, by RabbitMQ's four states.
-
-    Out of memory counts what has no content there (beta, gamma, delta), be it to last or not.
-    """
-    messages = stat.ready + stat.unacked
+def _of_stream(uid: int, facts: StreamFacts) -> Item:
+    """The keys of streams alone; `stream` is ours."""
     return {
-        "message_bytes_paged_out": stat.ready_bytes + stat.unacked_bytes - stat.alpha_bytes,
-        "message_bytes_ram": stat.alpha_bytes,
-        "messages_alpha": stat.alpha,
-        "messages_beta": stat.beta,
-        "messages_delta": stat.delta,
-        "messages_gamma": stat.gamma,
-        "messages_paged_out": messages - stat.alpha,
-        "messages_ram": stat.alpha,
-        "messages_ready_ram": stat.alpha - stat.unacked_alpha,
-        "messages_unacknowledged_ram": stat.unacked_alpha,
+        "committed_offset": facts.next_offset - 1,
+        "segments": facts.segments,
+        "stream": {
+            "bytes": facts.size_bytes,
+            "disk_bytes": facts.disk_bytes,
+            "first_offset": facts.first_offset,
+            "first_timestamp": facts.first_ms,
+            "last_timestamp": facts.last_ms,
+            "next_offset": facts.next_offset,
+            "offsets": facts.offsets,
+            "publishers": facts.publishers,
+            "publishers_forgotten": facts.publishers_forgotten,
+            "segments": facts.segments,
+            "uid": str(uid),
+        },
     }
 
 
@@ -422,18 +436,18 @@ async def show_all(call: Call) -> Parts:
     every = await call.reports.pace.run(call.orders.by_name(call.catalogue))
     vhosts = {vhost.name: call.sees(vhost.name) for vhost in call.catalogue.vhosts()}
     if all(vhosts.values()):
-        return await _show(call, every)
-    return await _show(call, [queue for queue in every if vhosts.get(queue.vhost, False)])
+        return await _show(call, every, every)
+    return await _show(call, every, [each for each in every if vhosts.get(each.vhost, False)])
 
 
 async def show_vhost(call: Call) -> Parts:
     """GET /api/queues/VHOST."""
     vhost = call.vhost()
     every = await call.reports.pace.run(call.orders.by_name(call.catalogue))
-    return await _show(call, [queue for queue in every if queue.vhost == vhost])
+    return await _show(call, every, [queue for queue in every if queue.vhost == vhost])
 
 
-async def _show(call: Call, queues: list[Queue]) -> Parts:
+async def _show(call: Call, every: list[Queue], queues: list[Queue]) -> Parts:
     """List queues; where it is one page, only those of the page are asked for.
 
     What exists is looked up here and now, so what the caller has declared is there. Its counts
@@ -441,16 +455,17 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
 
     Args:
         call: The request.
-        queues: Those that the caller may see, in the order of their names.
+        every: All queues in the order of their names.
+        queues: Those of them that the caller may see.
     """
     run = call.reports.pace.run
     query: paging.Query = call.query
-    arranged = await call.orders.arranging(len(queues), query)
+    began_ms = call.control.clock.monotonic_ms()
+    arranged = await call.orders.arranging(len(queues), query, call.catalogue)
     if arranged is not None:
         query = {key: value for key, value in query.items() if not key.startswith("sort")}
-    choice = await run(
-        paging.chosen(queues, query, name=lambda queue: plain(queue.name), arranged=arranged)
-    )
+    matching = await run(call.orders.matching(every, query))
+    choice = await run(paging.chosen(queues, query, lambda queue: queue.name, arranged, matching))
     uids = None if choice.page is None else [queue.uid for queue in choice.records]
     states = await run(
         QueueStates.merged(await call.reports.gather(QUEUES, uids=uids, ages=call.ages()))
@@ -461,7 +476,12 @@ async def _show(call: Call, queues: list[Queue]) -> Parts:
         now = catalogue.queue_by_uid(queue.uid)
         return None if now is None else item(now, states, catalogue, sizes, version)
 
-    return await run(paging.shown(choice, query, shown))
+    def keep(placed: list[Queue], ranks: list[paging.Rank]) -> None:
+        if len(placed) == len(every) and "page" in query:
+            places = {queue.uid: rank for queue, rank in zip(placed, ranks, strict=True)}
+            call.orders.keep(query["sort"], places, began_ms)
+
+    return await run(paging.shown(choice, query, shown, keep))
 
 
 async def show(call: Call) -> web.Response:

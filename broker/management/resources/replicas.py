@@ -1,4 +1,4 @@
-"""Replicas of quorum queues: `/api/queues/quorum`. The queues' leaders do what is noted here."""
+"""Replicas of quorum queues and streams. The queues' leaders do what is noted here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from broker.audit import trail
 from broker.management import request_body
 from broker.management.answers import bad_request, json, no_content, not_found, unavailable
 from broker.management.call import Call, Endpoint
 from broker.management.operations.quorum_queues import LAST_NODE, NO_MESSAGE
+from broker.management.resources.queues import named
 from broker.metadata.commands import MoveMembers
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue, QueueType
 from broker.patterns import Search, pattern_fault, searcher
 
 POSITION_MAX: Final = 1_000_000_000
@@ -21,9 +23,18 @@ TRIES_MAX: Final = 5
 
 async def add(call: Call) -> web.Response:
     """POST /api/queues/quorum/VHOST/NAME/replicas/add, {"node": NODE}."""
-    _check_restriction(call)
+    return await _add_to(call, "quorum")
+
+
+async def add_to_stream(call: Call) -> web.Response:
+    """POST /api/streams/VHOST/NAME/replicas/add, {"node": NODE}."""
+    return await _add_to(call, "stream")
+
+
+async def _add_to(call: Call, type_: QueueType) -> web.Response:
+    _check_restriction(call)  # before all else: it holds for queues that are not there, too
+    queue = _queue_of_type(call, type_)
     node = request_body.text(await call.body(), "node")
-    queue = _quorum_queue(call)
     _check_running(call, node)
     await _add(call, queue.uid, node)
     if call.catalogue.queue_by_uid(queue.uid) is None:
@@ -33,9 +44,7 @@ async def add(call: Call) -> web.Response:
 
 async def status(call: Call) -> web.Response:
     """GET /api/queues/quorum/VHOST/NAME/status: what each member says."""
-    queue = call.catalogue.queue(call.vhost(), call.name("name"))
-    if queue is None or queue.type != "quorum":
-        raise not_found()
+    queue = _queue_of_type(call, "quorum")
     return json(await call.operations.quorum_status.of(queue))
 
 
@@ -63,9 +72,19 @@ async def grow(call: Call) -> web.Response:
 
 async def delete(call: Call) -> web.Response:
     """DELETE /api/queues/quorum/VHOST/NAME/replicas/delete, {"node": NODE}."""
+    return await _delete_from(call, "quorum")
+
+
+async def delete_from_stream(call: Call) -> web.Response:
+    """DELETE /api/streams/VHOST/NAME/replicas/delete, {"node": NODE}."""
+    return await _delete_from(call, "stream")
+
+
+async def _delete_from(call: Call, type_: QueueType) -> web.Response:
     _check_restriction(call)
+    queue = _queue_of_type(call, type_)
     node = request_body.text(await call.body(), "node")
-    result = await call.operations.quorum_queues.remove_member(_quorum_queue(call), node, call.by)
+    result = await call.operations.quorum_queues.remove_member(queue, node, call.by)
     if result.is_done:
         return no_content()
     if result.text == LAST_NODE:
@@ -94,13 +113,36 @@ async def shrink(call: Call) -> web.Response:
     return json(shrunk)
 
 
+async def force_shrink(call: Call) -> web.Response:
+    """POST /api/queues/VHOST/NAME/replicas/force_shrink, {"force": false}.
+
+    The replica on the node that is asked goes on alone; 400 says why it must not, and what to do.
+    """
+    _check_restriction(call)
+    queue = named(call)
+    if queue.type not in REPLICATED:
+        raise bad_request("quorum queues and streams have replicas, this queue has none")
+    is_forced = request_body.flag(await call.body(), "force")
+    result = await call.operations.survivors.go_on_alone(queue, call.by, is_forced=is_forced)
+    if not result.is_done:
+        raise bad_request(result.text)
+    return json({"node": call.control.name, "text": result.text})
+
+
 async def peek(call: Call) -> web.Response:
     """GET /api/queues/quorum/VHOST/NAME/peek/POSITION; 404 with a reason where there is none."""
     text = call.name("position")
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:10]) < POSITION_MAX:
         raise bad_request("position value must be a positive integer")
-    result = await call.operations.quorum_queues.peek(_quorum_queue(call), int(text))
+    queue = _queue_of_type(call, "quorum")
+    result = await call.operations.quorum_queues.peek(queue, int(text))
     if result.is_done:
+        about: dict[str, object] = {
+            "vhost": queue.vhost,
+            "queue": queue.name,
+            "position": int(text),
+        }
+        trail.note(call.control.name, call.by, "queue.peek", about)
         return web.Response(text=result.text, content_type="application/json")
     if result.text == NO_MESSAGE:
         return json({"error": "Object Not Found", "reason": NO_MESSAGE}, 404)
@@ -112,9 +154,9 @@ def _check_restriction(call: Call) -> None:
     call.not_denied(is_denied=is_denied, what="quorum queue replica operations")
 
 
-def _quorum_queue(call: Call) -> Queue:
+def _queue_of_type(call: Call, type_: QueueType) -> Queue:
     queue = call.catalogue.queue(call.vhost(), call.name("name"))
-    if queue is None or queue.type != "quorum":
+    if queue is None or queue.type != type_:
         raise not_found()
     return queue
 
@@ -161,5 +203,12 @@ ROUTES = (
     Endpoint("DELETE", "/api/queues/quorum/replicas/on/{node}/shrink", shrink, "administrator"),
     Endpoint("GET", "/api/queues/quorum/{vhost}/{name}/peek/{position}", peek, "administrator"),
     Endpoint("POST", "/api/queues/quorum/{vhost}/{name}/replicas/add", add, "administrator"),
+    Endpoint(
+        "POST", "/api/queues/{vhost}/{name}/replicas/force_shrink", force_shrink, "administrator"
+    ),
     Endpoint("POST", "/api/queues/quorum/replicas/on/{node}/grow", grow, "administrator"),
+    Endpoint("POST", "/api/streams/{vhost}/{name}/replicas/add", add_to_stream, "administrator"),
+    Endpoint(
+        "DELETE", "/api/streams/{vhost}/{name}/replicas/delete", delete_from_stream, "administrator"
+    ),
 )

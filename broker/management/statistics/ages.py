@@ -19,6 +19,8 @@ from broker.management.answers import bad_request
 
 AGE_MAX_S: Final = 86_400
 SAMPLES_MAX: Final = 1_000
+SETTLED_MS: Final = 1_500
+"""The newest point is so long ago: a node takes a sample a second, and a busy one takes it late."""
 
 
 class Span(msgspec.Struct, array_like=True, frozen=True):
@@ -87,7 +89,7 @@ def _span(query: Mapping[str, str], prefix: str, now_ms: int) -> Span:
             f"{prefix}_age / {prefix}_incr asks for {count} samples; at most {SAMPLES_MAX}"
         )
     step_ms = step_s * 1_000
-    return Span(now_ms // step_ms * step_ms, step_ms, count)
+    return Span((now_ms - SETTLED_MS) // step_ms * step_ms, step_ms, count)
 
 
 def _seconds(query: Mapping[str, str], key: str) -> int:

@@ -6,6 +6,7 @@ import gc
 import resource
 from collections import defaultdict
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from broker.counters import CHURN_KEYS, MESSAGE_KEYS, MessageCounts
@@ -20,7 +21,6 @@ from broker.management.statistics.ranks import OF_STAT, counted, is_rate
 from broker.management.statistics.rates import Numbers, Rates
 from broker.ports import QueueStat
 from broker.server import resource_usage
-from broker.server.alarms import limits_of
 from broker.server.connection import AmqpConnection
 from broker.server.serving import Serving
 
@@ -88,8 +88,7 @@ class Collector:
         yield from self._usage.sample(now_ms, [(None, self._used(serving))], date_ms)
 
     def _used(self, serving: Serving) -> Numbers:
-        settings = self._control.settings
-        used = resource_usage.measure(settings, limits_of(settings))
+        folder = Path(self._control.settings.data_dir)
         sockets = len(serving.listener.connections)
         machine = resource.getrusage(resource.RUSAGE_SELF)
         store = self._control.journal
@@ -98,10 +97,10 @@ class Collector:
             machine.ru_nvcsw + machine.ru_nivcsw,
             sum([each["collections"] for each in gc.get_stats()]),
             *[int(journal.get(key, 0)) for key in ("batches", "bytes", "syncs")],
-            used.memory_bytes,
-            used.files,
+            resource_usage.memory_used(),
+            resource_usage.open_files(),
             sockets,
-            used.disk_free_bytes,
+            resource_usage.disk_free(folder),
         )
 
     def _forget_exchanges(self, serving: Serving) -> Generator[None, None, None]:

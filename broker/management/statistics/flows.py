@@ -26,7 +26,7 @@ from broker.management.statistics.rates import Numbers, Rates
 from broker.metadata.catalogue import Catalogue
 from broker.server.connection_facts import ConnectionInfo
 from broker.server.serving import Serving
-from broker.session.listing import ChannelFlows
+from broker.session.listing import ChannelFlows, flows_of
 
 Item = dict[str, Any]
 
@@ -145,7 +145,7 @@ def _channels(serving: Serving, name: str = "") -> Iterator[tuple[ConnectionInfo
     """Yield the channels of all connections, or of the one of a name."""
     for connection in list(serving.listener.connections.values()):
         if connection.session is not None and name in {"", connection.info.name}:
-            for flows in connection.session.flows():
+            for flows in flows_of(connection.session.channels()):
                 yield connection.info, flows
 
 
@@ -155,6 +155,7 @@ def _forget(vhost: str, flows: ChannelFlows, catalogue: Catalogue) -> None:
         del flows.by_queue[uid]
     for name in [name for name in flows.by_exchange if catalogue.exchange(vhost, name) is None]:
         del flows.by_exchange[name]
+        flows.unroutable.pop(name, None)
 
 
 def _details(info: ConnectionInfo, flows: ChannelFlows, node: str) -> Item:

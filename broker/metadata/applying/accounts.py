@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from broker import feature_flags
 from broker.errors import Refusal, ReplyCode
 from broker.metadata import commands
 from broker.metadata.apply_context import ApplyContext, delete_queue
@@ -62,6 +63,10 @@ def add_vhost(context: ApplyContext, command: commands.AddVhost) -> Result:
         default = None
     if default is not None and default not in MODULES:
         return Refusal(ReplyCode.PRECONDITION_FAILED, f"unsupported queue type '{default}'")
+    if default == "stream":
+        refusal = feature_flags.refusal(feature_flags.STREAM_QUEUE, context.catalogue.features)
+        if refusal is not None:
+            return refusal
     record = Vhost(command.name, command.description, command.tags, default)
     if existing is not None:
         record = msgspec.structs.replace(record, tracing=existing.tracing)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from broker.errors import Refusal, ReplyCode, quoted
-from broker.metadata.arguments import ACCEPTED, QUEUE_TYPE, type_name
+from broker.metadata.arguments import ACCEPTED, NOT_COMPARED, QUEUE_TYPE, type_name
 from broker.metadata.policy_keys import term
 from broker.metadata.records import Exchange, Queue
 
@@ -130,10 +130,11 @@ def queue_refusal(
     if queue.exclusive_owner != exclusive_owner:
         return locked(queue)
     effective = durable and exclusive_owner is None
+    compared = (key for key in ACCEPTED[queue.type] if key not in NOT_COMPARED)
     return (
         _field("durable", subject, effective, queue.durable)
         or _field("auto_delete", subject, auto_delete, queue.auto_delete)
-        or _arguments(ACCEPTED[queue.type], subject, arguments, queue.arguments)
+        or _arguments(compared, subject, arguments, queue.arguments)
     )
 
 

@@ -221,7 +221,18 @@ def move_bindings(context: ApplyContext, command: commands.MoveBindings) -> Resu
         if not context.catalogue.has_binding(moved):
             context.catalogue.put_binding(moved)
         unbind(context, binding)
+    _move_tap(context, source, target)
     return len(bindings)
+
+
+def _move_tap(context: ApplyContext, source: Queue, target: Queue) -> None:
+    """Let the tap of a queue follow what goes to the queue."""
+    tap = context.catalogue.tap(source.vhost, "queue", source.name)
+    if tap is None or source.uid == target.uid or target.name == tap.stream:
+        return
+    context.catalogue.remove_tap(tap)
+    if context.catalogue.tap(target.vhost, "queue", target.name) is None:
+        context.catalogue.put_tap(replace(tap, source=target.name))
 
 
 def _destination(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 
+from broker import feature_flags
 from broker.errors import Refusal, ReplyCode, quoted
 from broker.metadata import arguments, commands
 from broker.metadata.apply_context import ApplyContext, delete_queue
@@ -64,17 +67,20 @@ def declare_queue(context: ApplyContext, command: commands.DeclareQueue) -> Resu
     refusal = _creation_refusal(context, vhost, command, wanted)
     if refusal is not None:
         return refusal
+    queue_type = arguments.queue_type(wanted)
     queue = Queue(
         vhost=command.vhost,
         name=command.name,
         uid=context.index,
-        type=arguments.queue_type(wanted),
+        type=queue_type,
         durable=command.durable and command.exclusive_owner is None,
         auto_delete=command.auto_delete,
         exclusive_owner=command.exclusive_owner,
         arguments=wanted,
         home=command.home,
         members=command.members or (command.home,),
+        is_logged=queue_type == "quorum"
+        and feature_flags.QUORUM_LOGS in context.catalogue.features,
     )
     queue = steps.with_first_ring(context.catalogue, queue)
     context.catalogue.put_queue(queue)
@@ -105,17 +111,19 @@ def _creation_refusal(
             ReplyCode.PRECONDITION_FAILED,
             f"cannot declare queue '{command.name}': queue limit in cluster ({limit}) is reached",
         )
-    return declaration_refusal(command, wanted) or _placement_refusal(context, command)
+    features = context.catalogue.features
+    return declaration_refusal(command, wanted, features) or _placement_refusal(context, command)
 
 
 def declaration_refusal(
-    command: commands.DeclareQueue, wanted: dict[str, object]
+    command: commands.DeclareQueue, wanted: dict[str, object], features: Collection[str]
 ) -> Refusal | None:
     """Check arguments and properties of a new queue, whatever else there is.
 
     Args:
         command: The declare.
         wanted: Its arguments, the vhost's default type filled in.
+        features: Names of the feature flags that are enabled.
 
     Returns:
         RabbitMQ's 406, None if all is well.
@@ -131,6 +139,16 @@ def declaration_refusal(
             exclusive=command.exclusive_owner is not None,
             auto_delete=command.auto_delete,
         )
+        or _stream_refusal(wanted, features)
+    )
+
+
+def _stream_refusal(wanted: dict[str, object], features: Collection[str]) -> Refusal | None:
+    """Check what is asked of streams only; a cluster with older nodes has none."""
+    if arguments.queue_type(wanted) != "stream":
+        return None
+    return arguments.stream_size_fault(wanted) or feature_flags.refusal(
+        feature_flags.STREAM_QUEUE, features
     )
 
 

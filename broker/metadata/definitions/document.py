@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from broker.metadata.policies import Policy
-from broker.metadata.records import Binding, Exchange, Parameter, Permission, TopicPermission
+from broker.metadata.records import Binding, Exchange, Parameter, Permission, Tap, TopicPermission
 
 R = TypeVar("R")
 
@@ -21,8 +21,9 @@ SECTIONS: Final = (
     "exchanges",
     "queues",
     "bindings",
+    "taps",
 )
-"""In the order in which they are imported: each needs only what comes before it."""
+"""In the order in which they are imported: each needs only what comes before it. Taps are ours."""
 
 OF_CLUSTER: Final = frozenset(
     ("users", "vhosts", "permissions", "topic_permissions", "global_parameters")
@@ -127,6 +128,7 @@ class Definitions:
         exchanges: Exchanges.
         queues: Queues.
         bindings: Bindings.
+        taps: Taps.
         ignored: Sections that this import leaves alone.
     """
 
@@ -139,6 +141,7 @@ class Definitions:
     exchanges: list[Placed[Exchange]] = field(default_factory=list)
     queues: list[Placed[QueueDefinition]] = field(default_factory=list)
     bindings: list[Placed[Binding]] = field(default_factory=list)
+    taps: list[Placed[Tap]] = field(default_factory=list)
     ignored: list[str] = field(default_factory=list)
 
 

@@ -28,6 +28,7 @@ from broker.metadata.records import (
     Parameter,
     Permission,
     Queue,
+    Tap,
     TopicPermission,
     User,
     Vhost,
@@ -35,7 +36,16 @@ from broker.metadata.records import (
 
 Item = dict[str, object]
 Record = (
-    User | Vhost | Permission | TopicPermission | Parameter | Policy | Queue | Exchange | Binding
+    User
+    | Vhost
+    | Permission
+    | TopicPermission
+    | Parameter
+    | Policy
+    | Queue
+    | Exchange
+    | Binding
+    | Tap
 )
 
 
@@ -244,10 +254,12 @@ def _topology(catalogue: Catalogue, vhost: str | None) -> list[Section]:
         for binding in catalogue.bindings(vhost)
         if binding.kind == "exchange" or (binding.vhost, binding.destination) not in hidden
     ]
+    taps = catalogue.taps(vhost)
     return [
         Section("queues", queues),
         Section("exchanges", exchanges),
         Section("bindings", bindings),
+        *([Section("taps", taps)] if taps else []),  # RabbitMQ has no such section
     ]
 
 

@@ -15,9 +15,10 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
+from broker import feature_flags
 from broker.errors import Refusal, quoted
 from broker.metadata import arguments
-from broker.metadata.applying import equivalence, exchanges, queues
+from broker.metadata.applying import equivalence, exchanges, queues, taps
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import (
     AddUser,
@@ -30,6 +31,7 @@ from broker.metadata.commands import (
     SetParameter,
     SetPermissions,
     SetPolicy,
+    SetTap,
     SetTopicPermissions,
     SetUserLimits,
     encode_request,
@@ -56,6 +58,8 @@ from broker.metadata.records import (
     Exchange,
     Parameter,
     Permission,
+    QueueType,
+    Tap,
     TopicPermission,
     Vhost,
 )
@@ -158,7 +162,7 @@ class _Planner:
         self._users: set[str] = set()
         self._vhosts: dict[str, Vhost] = {}
         self._exchanges: dict[tuple[str, str], Exchange] = {}
-        self._queues: set[tuple[str, str]] = set()
+        self._queues: dict[tuple[str, str], QueueType] = {}
         self._new_queues: Counter[str] = Counter()
         self._new_exchanges = 0
         self._max_queues: dict[str, object] = {}
@@ -176,6 +180,7 @@ class _Planner:
         yield from self._stage(self._exchange, found.exchanges)
         yield from self._stage(self._queue, found.queues)
         yield from self._stage(self._binding, found.bindings)
+        yield from self._stage(self._tap, found.taps)
         self._check_limits()
         if self._faults.count:
             return self._faults
@@ -451,7 +456,7 @@ class _Planner:
         key = (found.vhost, found.name)
         if self._is_double(where, ("queue", *key), found):
             return
-        self._queues.add(key)
+        self._queues[key] = "classic"  # until more is known
         vhost = self._vhost_named(found.vhost)
         if vhost is None:
             self._is_vhost_there(where, found.vhost)
@@ -461,6 +466,7 @@ class _Planner:
             given, vhost, durable=found.durable, exclusive=False, auto_delete=found.auto_delete
         )
         known = self._catalogue.queue(*key)
+        self._queues[key] = arguments.queue_type(wanted) if known is None else known.type
         if known is not None:
             refusal = equivalence.queue_refusal(
                 known,
@@ -486,7 +492,7 @@ class _Planner:
         refusal = queues.name_refusal("queue", found.name, is_reserved_ok=is_server_named)
         if is_server_named:
             refusal = refusal or arguments.server_named_fault(wanted)
-        refusal = refusal or queues.declaration_refusal(command, wanted)
+        refusal = refusal or queues.declaration_refusal(command, wanted, self._catalogue.features)
         if refusal is not None:
             self._fault(where, refusal.text)
             return
@@ -533,6 +539,44 @@ class _Planner:
             self._unchanged += 1
         else:
             self._fault(where, exchanges.default_exchange_refusal().text)
+
+    def _tap(self, where: str, tap: Tap) -> None:
+        if not self._is_vhost_there(where, tap.vhost):
+            return
+        known = self._catalogue.tap(tap.vhost, tap.kind, tap.source)
+        if known == tap:
+            self._unchanged += 1
+            return
+        text = self._tap_fault(tap)
+        if text:
+            self._fault(where, text)
+        elif known is not None:
+            whose = quoted(tap.kind, tap.source, tap.vhost)
+            self._left.append(f"{whose} has another tap, to stream '{known.stream}'")
+        else:
+            what = f"tap of {quoted(tap.kind, tap.source, tap.vhost)}"
+            command = SetTap(tap.vhost, tap.kind, tap.source, tap.stream, tap.routing_key)
+            self._change(what, command, is_new=True)
+
+    def _tap_fault(self, tap: Tap) -> str | None:
+        missing = feature_flags.refusal(SetTap.flag, self._catalogue.features)
+        if missing is not None:
+            return missing.text
+        if self._type_of(tap.vhost, tap.stream) != "stream":
+            return f"no {quoted('stream', tap.stream, tap.vhost)}: add it to queues"
+        source: Exchange | QueueType | None
+        if tap.kind == "exchange":
+            source = self._exchange_named(tap.vhost, tap.source)
+        else:
+            source = self._type_of(tap.vhost, tap.source)
+        if source is None:
+            whose = quoted(tap.kind, tap.source, tap.vhost)
+            return f"no {whose}: add it to {tap.kind}s"
+        return taps.fault(tap, source)
+
+    def _type_of(self, vhost: str, name: str) -> QueueType | None:
+        known = self._catalogue.queue(vhost, name)
+        return self._queues.get((vhost, name)) if known is None else known.type
 
     def _is_destination_there(self, binding: Binding) -> bool:
         vhost, name = binding.vhost, binding.destination

@@ -30,6 +30,7 @@ from broker.metadata.records import (
     Exchange,
     Parameter,
     Permission,
+    Tap,
     TopicPermission,
 )
 from broker.passwords import HASHINGS, MD5, SHA256, hash_fault
@@ -131,6 +132,7 @@ class _Reader:
             "exchanges": self._exchange,
             "queues": self._queue,
             "bindings": self._binding,
+            "taps": self._tap,
         }
 
     def section(self, name: str, items: list[object]) -> Generator[None, None, None]:
@@ -276,6 +278,19 @@ class _Reader:
             arguments=fields.table("arguments"),
         )
         self._found.bindings.append(Placed(where, binding))
+
+    def _tap(self, where: str, fields: Fields) -> None:
+        kind = fields.text("kind", "queue")
+        if kind not in _KINDS:
+            raise ItemFault(f"kind must be queue or exchange, found {shown(kind)}")
+        tap = Tap(
+            vhost=self._vhost_of(fields),
+            kind=_KINDS[kind],
+            source=fields.name("source", least=1),
+            stream=fields.name("stream", least=1),
+            routing_key=fields.text("routing_key", ""),
+        )
+        self._found.taps.append(Placed(where, tap))
 
 
 def _limits(fields: Fields, known: tuple[str, ...], what: str) -> dict[str, int] | None:

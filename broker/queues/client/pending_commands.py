@@ -39,6 +39,7 @@ from broker.fifo.commands import (
     Checkout,
     CommandBatch,
     Enqueue,
+    EnqueueUnit,
     SessionCommand,
     Skip,
     session_name,
@@ -50,13 +51,13 @@ from broker.fifo.sessions import VALUED
 HELD_MS_MAX: Final = 60_000
 """A publish that is held this long is rejected (P12)."""
 
-UNANSWERED_MAX: Final = {"quorum": 256, "classic": 256, "mirrored": 1024}
+UNANSWERED_MAX: Final = {"quorum": 256, "classic": 256, "stream": 4096, "mirrored": 1024}
 """Unanswered numbers above which publishers wait, by the queue's type. Commands ahead of a settle
 delay it, and with it the consumer's credit: a higher limit would raise only the latency. RabbitMQ's
 counterpart: quorum_commands_soft_limit, 32 batches. The broadcast of a mirrored queue goes round a
 ring whose members each sync before they pass it on: with 256 a publisher with a window of 1,000
 waited for the ring after every second read of its socket, and confirms came a fifth later
-(0058 has the figures)."""
+(0058 has the figures). A stream hands nothing out, so nothing is behind its publishes."""
 
 
 class CommandOutcome(msgspec.Struct, frozen=True):
@@ -142,7 +143,7 @@ class _Item:
     def trim(self) -> int:
         """Drop answered messages from the front of an enqueue; return the bytes that frees."""
         done = self.spans[0][0] - self.first
-        if done <= 0 or not isinstance(self.command, Enqueue):
+        if done <= 0 or type(self.command) is not Enqueue:  # a unit is answered as a whole
             return 0
         self.command = Enqueue(self.command.messages[done:], self.command.redelivered)
         self.first += done
@@ -237,9 +238,13 @@ class PendingCommands:
             return True
         offset = 0
         for messages, group_bytes in pieces(command.messages):
-            group = Enqueue(messages, command.redelivered)
-            self._hold(group, token, offset, now_ms, group_bytes)
             offset += len(messages)
+            if isinstance(command, EnqueueUnit):
+                is_last = offset == len(command.messages)
+                group: Enqueue = EnqueueUnit(messages, is_last=is_last)
+            else:
+                group = Enqueue(messages, command.redelivered)
+            self._hold(group, token, offset - len(messages), now_ms, group_bytes)
         return True
 
     def to_send(self) -> list[CommandBatch]:

@@ -56,7 +56,7 @@ from broker.queues.envelopes import QueueReply
 from broker.queues.flow import Waiters, has_room, lag_slowdown_us, unanswered_max
 from broker.queues.node import NodeContext
 from broker.queues.quorum import SETTLES_WAIT_S
-from broker.queues.refusals import gone, settle_lost, unavailable
+from broker.queues.refusals import damaged, gone, settle_lost, unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -78,9 +78,13 @@ class RemoteQueue:
     Args:
         record: The queue.
         node: This node.
+
+    Attributes:
+        is_damaged: The log of its only replica is damaged: it waits for an operator.
     """
 
     def __init__(self, record: Queue, node: NodeContext) -> None:
+        self.is_damaged = False
         kind = HomeRoute if record.type == "classic" else LeaderRoute
         self._route: HomeRoute | LeaderRoute = kind(record, node.catalogue)
         self._clock = node.clock
@@ -151,13 +155,18 @@ class RemoteQueue:
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
     ) -> None:
         """Hold and send messages; reject them at once if there is no room or no server (P12)."""
+        self._publish(commands.Enqueue(messages), seqnos, publisher)
+
+    def _publish(
+        self, command: commands.Enqueue, seqnos: list[int] | None, publisher: PublisherPort
+    ) -> None:
         if self._is_deleted:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
             return
         token = PublishToken(publisher, seqnos)
-        if self._is_down() or not self._add(commands.Enqueue(messages), token):
-            self._end([CommandOutcome(token, 0, len(messages), False, None)])
+        if self._is_down() or not self._add(command, token):
+            self._end([CommandOutcome(token, 0, len(command.messages), False, None)])
 
     def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""
@@ -273,7 +282,7 @@ class RemoteQueue:
             self._stats.ask(done, self._clock.monotonic_ms() + wait_ms, is_declare=is_declare)
 
     def _ask_stats_again(self) -> None:
-        late = unavailable(self.record)
+        late = self._unavailable()
         refusal = late if self._is_down() and not self._is_mirrored else None
         self._stats.again(self._clock.monotonic_ms(), refusal, late)
 
@@ -391,7 +400,7 @@ class RemoteQueue:
         is_hopeless = isinstance(self._route, LeaderRoute) and self._route.is_leaderless
         expired = self._pending.expire(now_ms, STAT_MS_MAX if is_hopeless else None)
         if self._is_mirrored or is_hopeless:
-            expired = [with_refusal(each, unavailable(self.record)) for each in expired]
+            expired = [with_refusal(each, self._unavailable()) for each in expired]
         self._end(expired)
         if self._dropped:
             place = {"vhost": self.record.vhost, "queue": self.record.name}
@@ -539,7 +548,7 @@ class RemoteQueue:
             if is_get or type(command) is commands.Purge:
                 self._pending.add(command, since_ms, waits)
             elif waits is not None:
-                value = None if type(command) is commands.Cancel else unavailable(self.record)
+                value = None if type(command) is commands.Cancel else self._unavailable()
                 outcomes.append(CommandOutcome(waits, 0, 1, False, value))
         self._schedule()
         self._end(outcomes)
@@ -564,7 +573,7 @@ class RemoteQueue:
             done(gone(self.record))
             return True
         if not self._is_mirrored and self._is_down():
-            done(unavailable(self.record))
+            done(self._unavailable())
             return True
         return False
 
@@ -572,8 +581,11 @@ class RemoteQueue:
     def _is_mirrored(self) -> bool:
         return self._route.record.ring is not None
 
+    def _unavailable(self) -> Refusal:
+        return damaged(self.record) if self.is_damaged else unavailable(self.record)
+
     def _is_down(self) -> bool:
-        return isinstance(self._route, HomeRoute) and self._route.is_down()
+        return self.is_damaged or (isinstance(self._route, HomeRoute) and self._route.is_down())
 
 
 def _ignore(result: object) -> None:

@@ -160,7 +160,7 @@ class MirroredQueues:
 
     # From other nodes and links.
 
-    def receive(self, node: str, payload: bytes) -> None:
+    def receive(self, node: str, payload: bytes | memoryview) -> None:
         """Take bytes of GM or of a synchronisation from a node."""
         if payload[:1] != FRAME:
             self._host.receive(node, payload)

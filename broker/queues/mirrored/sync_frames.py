@@ -182,7 +182,7 @@ class SyncFrames:
             piece = _Piece(self._boot, self._count, index, is_last, body)
             self._transport.send_ring(node, FRAME + _encode(piece))
 
-    def take(self, node: str, payload: bytes) -> SyncFrame | None:
+    def take(self, node: str, payload: bytes | memoryview) -> SyncFrame | None:
         """Read what `send` sent; None while pieces are missing, or were lost on the way."""
         assembler = self._assemblers.get(node)
         if assembler is None:

@@ -22,7 +22,7 @@ from broker.fifo.machine import QueueMachine
 from broker.fifo.ready.paged import CHUNK
 from broker.message import Message
 from broker.metadata.records import Queue
-from broker.ports import QueueDetails, QueueStat
+from broker.ports import NO_DETAILS, NOTHING, QueueDetails, QueueLook, QueueStat
 from broker.queues.dead_letters import DeadLetters
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.node import NodeContext
@@ -397,6 +397,27 @@ class QueuePager:
         Args:
             now_ms: Milliseconds since the epoch.
         """
+        found, stat = self._recorded(now_ms), self._machine.stat()
+        out_bytes = (
+            stat.ready_bytes + stat.unacked_bytes - self._machine.paging.counts().alpha_bytes
+        )
+        found.disk_bytes = max(found.persistent_bytes, out_bytes)  # most pages are recorded, too
+        return found
+
+    def look(self, now_ms: int) -> QueueLook:
+        """Return what metrics show of the queue.
+
+        Args:
+            now_ms: Milliseconds since the epoch.
+        """
+        machine = self._machine
+        counts = machine.messages.counts
+        if machine.is_idle:
+            return QueueLook(counts, NOTHING, NO_DETAILS)
+        return QueueLook(counts, self.stat(machine.stat()), self._recorded(now_ms))
+
+    def _recorded(self, now_ms: int) -> QueueDetails:
+        """Its details without `disk_bytes`."""
         found = self._machine.details(now_ms)
         found.persistent, found.persistent_bytes = self.disk.recorded()
         return found

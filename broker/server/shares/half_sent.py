@@ -351,15 +351,18 @@ class HalfSentOf:
         shared: What all connections of the node hold.
         number: The connection's.
         reader: Resumed when it has waited and may be read on.
+
+    Attributes:
+        held_bytes: What is incomplete, as noted last.
     """
 
-    __slots__ = ("_held", "_is_counted", "_moved_ms", "_number", "_reader", "_shared", "_user")
+    __slots__ = ("_is_counted", "_moved_ms", "_number", "_reader", "_shared", "_user", "held_bytes")
 
     def __init__(self, shared: HalfSentShared, number: int, reader: SocketReader) -> None:
         self._shared = shared
         self._number = number
         self._reader = reader
-        self._held = 0
+        self.held_bytes = 0
         self._is_counted = False
         self._moved_ms = 0
         self._user = ""
@@ -382,10 +385,10 @@ class HalfSentOf:
             now_ms: Monotonic milliseconds.
         """
         held = messages.partial_bytes
-        if held == self._held and not (held and read_bytes > FRAME_OVERHEAD):
+        if held == self.held_bytes and not (held and read_bytes > FRAME_OVERHEAD):
             return HalfSentVerdict.GO_ON
         self._moved_ms = now_ms
-        self._held = held
+        self.held_bytes = held
         if held <= FREE_BYTES:
             self._uncount(now_ms)
             return HalfSentVerdict.GO_ON
@@ -396,7 +399,7 @@ class HalfSentOf:
 
     def leave(self, now_ms: int) -> None:
         """The connection is gone, or buffers nothing any more."""
-        self._held = 0
+        self.held_bytes = 0
         self._uncount(now_ms)
 
     def _uncount(self, now_ms: int) -> None:
@@ -416,7 +419,7 @@ class HalfSentOf:
 
     def is_left(self, now_ms: int) -> bool:
         """True if something incomplete has lain too long; ask only while the socket is read."""
-        return self._held > 0 and now_ms - self._moved_ms >= IDLE_MS
+        return self.held_bytes > 0 and now_ms - self._moved_ms >= IDLE_MS
 
 
 class HalfSentShared:

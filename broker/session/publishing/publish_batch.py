@@ -8,6 +8,7 @@ nothing but the key. Queues without that argument get the message as it is.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -17,7 +18,7 @@ from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 from broker.metadata.arguments import dedup_header
 from broker.metadata.records import Queue
-from broker.session.channel import Channel, HeldPublish
+from broker.session.channel import Channel, HeldPublishes
 from broker.session.effects import PublishTo
 
 _KEY_LENGTH_MAX: Final = 64
@@ -72,18 +73,19 @@ def add_to_batches(channel: Channel, messages: list[Message], queues: tuple[Queu
     """Add messages to the batch of each queue, and number them on a confirm channel."""
     publishes = channel.context.publishes
     confirms = channel.confirms
-    seqnos: range | None = None
+    seqnos: Sequence[int] | None = None
     if confirms is not None:
         count = len(messages)
         first = confirms.issue(count, len(queues))
-        seqnos = range(first, first + count)
+        seqnos = (first,) if count == 1 else range(first, first + count)
+    channel_key = channel.key
     for queue in queues:
-        key = (channel.key, queue.uid)
+        key = (channel_key, queue.uid)
         batch = publishes.get(key)
         if batch is None:
             own = messages if len(queues) == 1 else messages.copy()
             publishes[key] = PublishTo(
-                channel.key, queue, own, None if seqnos is None else [*seqnos]
+                channel_key, queue, own, None if seqnos is None else [*seqnos]
             )
         else:
             batch.messages += messages
@@ -123,18 +125,29 @@ def hold_for_commit(
         channel: Where it was published.
         original: As it was sent.
         copies: What goes where at commit.
-        is_mandatory: See `HeldPublish`.
+        is_mandatory: See `HeldPublishes`.
 
     Raises:
         AmqpError: 406 when the transaction holds too much.
     """
-    if not copies and not is_mandatory:
-        return
+    if copies or is_mandatory:
+        each = [([message], queues) for message, queues in copies]
+        _hold(channel, HeldPublishes([original], each, is_mandatory))
+
+
+def hold_run_for_commit(
+    channel: Channel, messages: list[Message], queues: tuple[Queue, ...], *, is_mandatory: bool
+) -> None:
+    """As `hold_for_commit`, for messages that go to the same queues as they are."""
+    _hold(channel, HeldPublishes(messages, [(messages, queues)], is_mandatory))
+
+
+def _hold(channel: Channel, held: HeldPublishes) -> None:
     transaction = channel.transaction
     assert transaction is not None
-    transaction.size += len(original.content)
+    transaction.size += sum([len(message.content) for message in held.originals])
     most = channel.context.limits.transaction_bytes
     if transaction.size > most:
         text = f"transaction is larger than {most} bytes"
         raise AmqpError(ReplyCode.PRECONDITION_FAILED, text)
-    transaction.publishes.append(HeldPublish(original, copies, is_mandatory))
+    transaction.publishes.append(held)

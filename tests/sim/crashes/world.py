@@ -197,6 +197,8 @@ class World:
         nodes: Any = self.group0.nodes
         nodes[NODE] = self.node
         self.group0.apply(commands.BootNode(NODE, self.node.boot, NODE))
+        for _ in self.node.registry.opening():
+            pass
         self.node.registry.reconcile_all()
         self.consumers = {name: [] for name in QUEUES}
 

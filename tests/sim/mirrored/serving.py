@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker.cluster.lease import LEASE_MS
+from broker.cluster.lease import LEASE_MS, LeaseWatch
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.commands import CommandBatch, decode_commands, encode_commands
 from broker.metadata import commands
@@ -71,6 +71,7 @@ class Serving:
         self._is_stopped = False
         self._is_over = False
         self._is_closing = False
+        self._lease_watch = LeaseWatch()
         self._connection_count = 0
         context = NodeContext(
             node=process.name,
@@ -96,6 +97,8 @@ class Serving:
         if self._is_stopped:
             return
         self.process.door = self
+        for _ in self.queues.opening():
+            pass
         self.queues.reconcile_all()
         self.world.note(f"{self.process.name} serves as {self.boot[-3:]}")
         self.process.after(TICK_MS, self._tick)
@@ -194,7 +197,7 @@ class Serving:
         if self._is_stopped:
             return
         self.process.after(TICK_MS, self._tick)
-        self.queues.tick()
+        list(self.queues.tick())
         self._page()
 
     def _page(self) -> None:
@@ -208,15 +211,15 @@ class Serving:
         if self._is_stopped:
             return
         self.process.after(GUARD_MS, self._guard)
-        if self.is_valid():
+        is_held = self.is_valid()
+        lost_ms = self._lease_watch.look(self.world.clock.now_ms, is_held=is_held)
+        if is_held:
             if not self.is_open and not self._is_closing:
                 self._open()
             self.queues.lease_back()
             for connection in list(self.connections.values()):
                 connection.resume()
-        elif (
-            self.is_open and self.process.lease.lost_for_ms(self.world.clock.now_ms) > DISCONNECT_MS
-        ):
+        elif self.is_open and lost_ms > DISCONNECT_MS:
             self.world.counts["lease.disconnected"] += 1
             self._close_connections()
 
@@ -322,10 +325,16 @@ class Serving:
 class _NoGroups:
     """No quorum queues here."""
 
+    def keeps_log(self, uid: int) -> bool:
+        raise AssertionError("no quorum queue was declared")
+
     def open(self, queue: Queue, machine: object) -> None:
         raise AssertionError("no quorum queue was declared")
 
     def close(self, uid: int, *, erase: bool) -> None:
+        raise AssertionError("no quorum queue was declared")
+
+    def when_settled(self, uid: int, do: Callable[[], None]) -> None:
         raise AssertionError("no quorum queue was declared")
 
 

@@ -443,3 +443,77 @@ def spoiled(events: list[Event]) -> list[Event]:
     ):  # fmt: skip
         events = spoil(events, seq)
     return unhealthy(left_over(flag_missing(phantom(forgotten(events)))))
+
+
+STREAM_OPTIONS = msgspec.structs.replace(OPTIONS, queue="stream")
+NOT_LANDED = "p2.1|40"
+
+
+def clean_stream() -> list[Event]:
+    """The same publishes to a stream: two consumers, and a whole reading through each node."""
+    forge = Forge()
+    kept = [event for event in clean() if event.op not in ("deliver", "get", "ack", "requeue")]
+    sent = [event for event in kept if event.op == "publish" and event.msg_id != NOT_LANDED]
+    sent.sort(key=lambda event: (event.ts_us, event.msg_id))
+    for offset, event in enumerate(sent):
+        about = {"queue": QUEUE, "channel": 1, "msg_id": event.msg_id, "delivery_tag": offset + 1}
+        what = {
+            "publisher": event.publisher, "seq": event.seq, "body_crc": event.body_crc,
+            "size": 100, "stream_offset": offset,
+        }  # fmt: skip
+        for name in ("c1", "c2"):
+            tag = f"{name}.1"
+            where = {"node": "n2", "connection": tag, "consumer_tag": tag}
+            forge.add(name, event.ts_us + DELIVER_US, "deliver", "ok", **about, **what, **where)
+            forge.add(name, event.ts_us + ACK_US, "ack", "ok", **about, **where)
+        for node in ("n1", "n2", "n3"):
+            tag = f"drain.{node}.1"
+            where = {"node": node, "connection": tag, "consumer_tag": tag}
+            forge.add("drain", END_US + 1_000_000 + offset, "get", "ok", **about, **what, **where)
+    return renumbered([*kept, *forge.events])
+
+
+def _read(events: list[Event], tag: str, msg_id: str) -> Event:
+    return next(
+        event for event in events
+        if event.op in ("deliver", "get") and (event.consumer_tag, event.msg_id) == (tag, msg_id)
+    )  # fmt: skip
+
+
+def lost_at_a_node(events: list[Event]) -> list[Event]:
+    """The last message, at one node of three."""
+    gone = _read(events, "drain.n3.1", "p2.1|90")
+    return renumbered(event for event in events if event is not gone)
+
+
+def hole(events: list[Event]) -> list[Event]:
+    """One consumer does not get a message."""
+    gone = _read(events, "c1.1", "p1.1|5")
+    return renumbered(event for event in events if event is not gone)
+
+
+def stored_twice(events: list[Event]) -> list[Event]:
+    """What was sent again is there again, behind the others."""
+    old, last = _read(events, "c2.1", "p1.1|7"), _read(events, "c2.1", "p2.1|90")
+    again = msgspec.structs.replace(
+        old, ts_us=last.ts_us + 1, stream_offset=last.stream_offset + 1
+    )  # fmt: skip
+    return renumbered([*events, again])
+
+
+def differs(events: list[Event]) -> list[Event]:
+    """A consumer reads something of which nobody else has heard."""
+    seen = _read(events, "c2.1", "p2.1|39")
+    other = find(events, "publish", NOT_LANDED)
+    return changed(
+        events, seen, msg_id=other.msg_id, seq=other.seq, body_crc=other.body_crc
+    )  # fmt: skip
+
+
+STREAM_MUTATIONS: dict[str, tuple[Mutation, tuple[str, str]]] = {
+    "lost at a node": (lost_at_a_node, ("lost", "p2.1|90")),
+    "hole": (hole, ("hole", "c1.1")),
+    "stored twice": (stored_twice, ("stored-twice", "p1.1|7")),
+    "differs": (differs, ("differs", "77")),
+}
+"""As `MUTATIONS`, of a stream's clean history."""

@@ -26,10 +26,24 @@ def test_mutation_raises_exactly_its_finding(name):
     assert found.valid == verdict.SEVERITIES[expected[0]]
 
 
+def test_clean_history_of_a_stream_has_no_finding():
+    found = verdict.judge(forge.clean_stream(), forge.STREAM_OPTIONS)
+    assert (found.findings, found.valid) == ([], True)
+
+
+@pytest.mark.parametrize("name", forge.STREAM_MUTATIONS)
+def test_mutation_of_a_stream_raises_exactly_its_finding(name):
+    mutate, expected = forge.STREAM_MUTATIONS[name]
+    found = verdict.judge(mutate(forge.clean_stream()), forge.STREAM_OPTIONS)
+    assert [(item.kind, item.subject) for item in found.findings] == [expected]
+    assert found.valid is False
+
+
 def test_spoilt_messages_do_not_hide_each_other():
     found = verdict.judge(forge.spoiled(forge.clean()), forge.OPTIONS)
     about_messages = set(verdict.SEVERITIES) - {
         "crash", "history", "undrained", "vacuous", "recovery", "storm", "starved",
+        "hole", "stored-twice", "differs",
     }  # fmt: skip
     kinds = [item.kind for item in found.findings]
     in_more_ways = ["lost", "lost", "unanswered"]
@@ -37,7 +51,8 @@ def test_spoilt_messages_do_not_hide_each_other():
 
 
 def test_every_kind_of_finding_is_forged():
-    forged = {kind for _, (kind, _) in forge.MUTATIONS.values()}
+    mutations = [*forge.MUTATIONS.values(), *forge.STREAM_MUTATIONS.values()]
+    forged = {kind for _, (kind, _) in mutations}
     assert forged == set(verdict.SEVERITIES) - {"crash"}
 
 

@@ -39,7 +39,9 @@ def test_every_fault_has_a_cell_for_every_type_of_queue():
         for c in matrix.cells()
         if c.options.fault == "cut-leader-one-way"
     }
-    assert len(directions) == 6
+    assert len(directions) == 2 * len(options.QUEUES)
+    long = {c.options.fault for c in matrix.cells() if c.options.backlog}
+    assert long == set(options.FAULTS) - set(options.UNSYNCHRONISED_FAULTS)
 
 
 def test_cells_have_names_of_their_own_and_the_short_ones_exist():

@@ -40,6 +40,7 @@ def test_pause_lasts_fifteen_seconds():
     ("queue", "fault", "others"),
     [
         ("classic", "kill-all", {"rate": 100}),
+        ("quorum", "kill-all", {"backlog": 20_000}),
         ("quorum", "cut-leader-one-way", {"direction": "in", "when_synchronised": True}),
         ("mirrored", "kill-leader", {"cycles": 5, "when_synchronised": False}),
         ("mirrored", "stop-leader", {"ha_mode": "nodes", "ha_params": "rabbit@node1,rabbit@node3"}),

@@ -26,6 +26,9 @@ STUB = (sys.executable, str(Path(__file__).with_name("stub_node.py")))
 def cluster(tmp_path):
     with Cluster(tmp_path / "c", server=STUB) as made:
         yield made
+        children = list(made._children.values())
+    for child in children:  # or one that was killed and is not reaped warns when it is collected
+        child.wait(20)
 
 
 def start(cluster: Cluster, nodes: int = 2, **options):
@@ -222,3 +225,22 @@ def test_status_as_json(tmp_path: Path):
 def test_stopping_what_never_ran_is_fine(tmp_path: Path):
     result = CliRunner().invoke(command, ["stop", "--dir", str(tmp_path / "none")])
     assert (result.exit_code, result.output) == (0, "stopped\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "port", "told"),
+    [
+        ("--amqp-port", "45534", "65536, the inter-node port of node3, is none"),
+        ("--amqp-port", "0", "0, the AMQP port of node1, is none"),
+        ("--management-port", "65534", "65554, the metrics port of node1, is none"),
+    ],
+)
+def test_a_port_that_is_none_is_said_and_nothing_is_made(
+    tmp_path: Path, option: str, port: str, told: str
+) -> None:
+    folder = tmp_path / "cluster"
+    done = CliRunner().invoke(command, ["start", "--dir", str(folder), option, port])
+    assert done.exit_code == 1
+    assert told in done.output
+    assert f"choose another {option}" in done.output
+    assert not folder.exists()

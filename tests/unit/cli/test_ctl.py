@@ -273,8 +273,22 @@ def test_cluster_status_as_text_and_json(api: FakeApi, capsys):
     assert "Basics\n\nCluster name: c\n" in out
     assert "Running Nodes\n\nrabbit@a\n" in out
     assert "Node: rabbit@a, interface: 127.0.0.1, port: 5672, protocol: amqp" in out
+    assert "Network Partitions\n\n(none)\n" in out
     assert ctl(api, "cluster_status", "--formatter", "json") == 0
     assert json.loads(capsys.readouterr().out) == found
+
+
+def test_cluster_status_tells_of_partitions(api: FakeApi, capsys):
+    split = {"rabbit@a": ["rabbit@b", "rabbit@c"], "rabbit@d": ["rabbit@c"]}
+    found = {"partitions": split, "unheard_nodes": {"rabbit@c": "silent", "rabbit@e": "ended"}}
+    api.answers["GET", "/api/cluster/status"] = (200, found)
+    assert ctl(api, "cluster_status") == 0
+    assert (
+        "Network Partitions\n\n"
+        "Node rabbit@a cannot communicate with rabbit@b, rabbit@c\n"
+        "Node rabbit@d cannot communicate with rabbit@c\n"
+        "No node that answers hears rabbit@c: it is cut off, stands still, or its machine is off\n"
+    ) in capsys.readouterr().out
 
 
 def test_status_tells_how_long_the_turns_of_the_event_loop_are(api: FakeApi, capsys):
@@ -282,6 +296,7 @@ def test_status_tells_how_long_the_turns_of_the_event_loop_are(api: FakeApi, cap
         "window_s": 60,
         "longest_turn_ms": 41.5,
         "longest_busy_ms": 12.0,
+        "longest_own_ms": 14.5,
         "long_turn_ms": 30,
         "long_turns": 3,
     }
@@ -291,6 +306,7 @@ def test_status_tells_how_long_the_turns_of_the_event_loop_are(api: FakeApi, cap
     assert (
         "Event Loop\n\n"
         "Longest turn in the last 60 s: 41.5 ms, on the processor: 12.0 ms\n"
+        "Longest but for the wait for a processor: 14.5 ms\n"
         "Turns over 30 ms since the start: 3\n"
     ) in capsys.readouterr().out
 

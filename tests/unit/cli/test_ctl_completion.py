@@ -52,7 +52,7 @@ def test_words_are_completed(words: tuple[str, ...], wanted: list[str]):
 def test_nodes_of_the_local_cluster_are_completed(tmp_path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WARRENMQ_DIR", str(tmp_path / "cluster"))
     assert completed("-n", "") == []
-    Layout(str(tmp_path / "cluster")).create(3, 0, 0)
+    Layout(str(tmp_path / "cluster")).create(3, 5672, 15672)
     assert completed("-n", "") == ["node1", "node2", "node3"]
 
 

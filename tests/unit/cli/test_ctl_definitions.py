@@ -69,6 +69,35 @@ def test_a_dry_run_prints_the_difference(api, tmp_path: Path, capsys):
         "+ queue 'q' in vhost '/'\n~ user 'ann': tags\n"
         "1 to add, 1 to change, 0 left as they are, 7 unchanged; nothing was done\n"
     )
+    queue = {"name": "q", "changes": {"max-length": [None, 1], "overflow": ["drop-head", None]}}
+    renamed = {"name": "r", "changes": {}, "policy": "old", "policy_after": "p"}
+    exchange = {"name": "e", "policy": None, "policy_after": "p"}
+    difference["policies"] = [
+        {
+            "what": "policy 'p' in vhost '/'",
+            "queues_changed": 7,
+            "queues": [queue, renamed],
+            "exchanges_changed": 1,
+            "exchanges": [exchange],
+        },
+        {
+            "what": "policy 'o' in vhost '/'",
+            "queues_changed": 0,
+            "queues": [],
+            "exchanges_changed": 0,
+            "exchanges": [],
+        },
+    ]
+    assert ctl(api, "import_definitions", str(path), "--dry-run") == 0
+    assert (
+        "~ user 'ann': tags\n"
+        "policy 'p' in vhost '/' touches 7 queues and 1 exchange\n"
+        "  queue 'q': max-length none -> 1, overflow drop-head -> none\n"
+        "  queue 'r': policy old -> p\n"
+        "  exchange 'e': policy none -> p\n"
+        "  and 5 more\n"
+        "1 to add"
+    ) in capsys.readouterr().out
     assert ctl(api, "import_definitions", str(path), "--dry-run", "--formatter", "json") == 0
     assert json.loads(capsys.readouterr().out) == difference
 

@@ -173,7 +173,9 @@ def test_rebalance_refuses(api: FakeApi, capsys):
     assert ctl(api, "rebalance", "foo") == 69
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == "Error:\ntype foo is not supported. Try one of all, classic, quorum.\n"
+    assert (
+        said.err == "Error:\ntype foo is not supported. Try one of all, classic, quorum, stream.\n"
+    )
     api.answers["POST", REBALANCE] = (
         400,
         {"error": "bad_request", "reason": "rebalance_in_progress"},

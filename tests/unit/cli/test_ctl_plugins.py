@@ -88,7 +88,7 @@ def test_what_is_built_in_is_enabled_without_a_node(verb: str, capsys: Said):
 
 def test_what_is_not_there_is_not_enabled(api: FakeApi, capsys: Said):
     assert plugins(api, "enable", "rabbitmq_stream") == 69
-    error = "Error:\nnot there yet: rabbitmq_stream (there are no streams yet)\n"
+    error = "Error:\nnot there yet: rabbitmq_stream (there is no stream protocol yet)\n"
     assert capsys.readouterr().err == error
     assert plugins(api, "enable", "nonsense") == 70
     assert capsys.readouterr().err == "Error:\n{:plugins_not_found, [:nonsense]}\n"

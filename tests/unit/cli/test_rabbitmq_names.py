@@ -77,8 +77,6 @@ def test_each_answers_as_ctl_does(programs: Path, api: FakeApi):
     done = run(programs / "rabbitmqctl", "--url", api.url, "add_user")
     assert done.returncode == 64
     assert "\nrabbitmqctl add_user <username>" in done.stderr
-    done = run(programs / "rabbitmq-streams", "--url", api.url, "stream_status", "q")
-    assert (done.returncode, done.stderr) == (
-        64,
-        "Error:\nstream_status is not supported: there are no streams yet\n",
-    )
+    done = run(programs / "rabbitmq-streams", "--url", api.url, "coordinator_status")
+    assert done.returncode == 64
+    assert "coordinator_status is not supported: streams have no coordinator" in done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ from typing import Any
 from broker.cluster.membership import ClusterMembership, ClusterSettings
 from broker.cluster.outbound import LinkLimits
 from broker.metadata import commands
+from tests.nodes import free_ports
 
 FOUNDING = commands.Bootstrap(cluster_id="", cluster_name="test", nodes=())
 
@@ -117,9 +117,8 @@ async def cluster_of(folder: Path, *names: str) -> AsyncIterator[Nodes]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that no test draws meanwhile, and no connection is given."""
+    return free_ports(1)[0]
 
 
 async def until(condition: Callable[[], object], seconds: float = 15) -> None:

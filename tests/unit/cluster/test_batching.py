@@ -7,17 +7,28 @@ from hypothesis import strategies as st
 
 from broker.amqp.partial import MESSAGE_SIZE_CAP
 from broker.cluster import batching
-from broker.cluster.batching import PayloadBatch, Reassembly, SendQueue, decode_batch, encode_batch
+from broker.cluster.batching import (
+    OutgoingBatch,
+    PayloadBatch,
+    Reassembly,
+    SendQueue,
+    decode_batch,
+    encode_batch,
+)
 from broker.cluster.outbound import LinkLimits
 from broker.wire import node_pb2
 
 SIZES = st.sampled_from([0, 1, 100, 1 << 19, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
 
 
+def arrived(batch: OutgoingBatch) -> PayloadBatch:
+    return PayloadBatch(batch.types, list(map(b"".join, batch.payloads)), batch.has_more)
+
+
 def drain(queue: SendQueue) -> list[PayloadBatch]:
     batches = []
     while queue:
-        batches.append(queue.take())
+        batches.append(arrived(queue.take()))
     return batches
 
 
@@ -27,7 +38,7 @@ def test_payloads_come_out_in_order_and_whole(sizes: list[int]) -> None:
     queue = SendQueue(1 << 30)
     sent = [(i, bytes([i]) * size) for i, size in enumerate(sizes)]
     for payload_type, payload in sent:
-        assert queue.put(payload_type, payload)
+        assert queue.put(payload_type, payload[:100], payload[100:])
     reassembly = Reassembly()
     received = []
     for batch in drain(queue):
@@ -50,7 +61,7 @@ def test_full_queue_refuses_and_keeps_what_it_has() -> None:
     queue = SendQueue(10)
     assert queue.put(1, b"12345678")
     assert not queue.put(2, b"123")
-    assert queue.take() == PayloadBatch([1], [b"12345678"], False)
+    assert arrived(queue.take()) == PayloadBatch([1], [b"12345678"], False)
 
 
 def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
@@ -59,7 +70,15 @@ def test_clear_counts_what_it_drops_and_forgets_a_half_sent_payload() -> None:
     queue.take()
     assert queue.clear() == 1
     queue.put(2, b"next")
-    assert queue.take() == PayloadBatch([2], [b"next"], False)
+    assert arrived(queue.take()) == PayloadBatch([2], [b"next"], False)
+
+
+def test_parts_stay_when_what_they_came_in_is_overwritten() -> None:
+    reassembly = Reassembly()
+    room = memoryview(bytearray(b"first"))
+    assert reassembly.feed(PayloadBatch([1], [room], True)) == []
+    room[:] = b"xxxxx"
+    assert reassembly.feed(PayloadBatch([1], [b"last"], False)) == [(1, b"firstlast")]
 
 
 def test_parts_that_never_end_are_malformed() -> None:
@@ -105,11 +124,16 @@ def test_kinds_without_payloads_are_malformed() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 127), st.binary(max_size=300)), max_size=300), st.booleans()
+    st.lists(st.tuples(st.integers(0, 127), st.binary(max_size=300)), max_size=300),
+    st.booleans(),
+    st.integers(0, 300),
 )
-def test_batches_are_what_protobuf_reads(items: list[tuple[int, bytes]], has_more: bool) -> None:
+def test_batches_are_what_protobuf_reads(
+    items: list[tuple[int, bytes]], has_more: bool, cut_at: int
+) -> None:
     types, payloads = [payload_type for payload_type, _ in items], [payload for _, payload in items]
-    data = encode_batch(PayloadBatch(types, payloads, has_more))
+    cut = [(payload[:cut_at], payload[cut_at:]) for payload in payloads]
+    data = b"".join(encode_batch(OutgoingBatch(types, cut, has_more)))
     assert decode_batch(data) == PayloadBatch(types, payloads, has_more)
     packet = node_pb2.Packet.FromString(data)
     assert packet.WhichOneof("body") == "batch"
@@ -126,10 +150,10 @@ def test_batches_are_what_protobuf_reads(items: list[tuple[int, bytes]], has_mor
 def test_a_damaged_batch_is_read_as_protobuf_reads_it(
     items: list[tuple[int, bytes]], has_more: bool, data: st.DataObject
 ) -> None:
-    batch = PayloadBatch(
-        [payload_type for payload_type, _ in items], [payload for _, payload in items], has_more
+    batch = OutgoingBatch(
+        [payload_type for payload_type, _ in items], [(payload,) for _, payload in items], has_more
     )
-    whole = bytearray(encode_batch(batch))
+    whole = bytearray(b"".join(encode_batch(batch)))
     for _ in range(data.draw(st.integers(0, 3))):
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])

@@ -108,7 +108,7 @@ async def test_each_step_from_none_to_required_links_with_the_next(
     )
     async with two(a, b) as (net, first, second):
         received: list[bytes] = []
-        second.on(3, lambda _node, _boot, payload: (received.append(payload), net.poke())[0])
+        second.on(3, lambda _node, _boot, payload: (received.append(bytes(payload)), net.poke())[0])
         await net.until(lambda: are_joined(first, second))
         assert encrypted(first) == encrypted(second) == {is_encrypted}
         large = bytes(range(256)) * 40_000  # 10 MB, in parts, beyond all buffers

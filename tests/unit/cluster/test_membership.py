@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from broker.cluster.authentication.handshake import Reason
-from broker.cluster.membership import END_BOOT_S
+from broker.cluster.membership import END_BOOT_S, FORGET_METHOD
 from broker.errors import Refusal
 from broker.metadata import commands
 from broker.metadata.results import Declared
@@ -181,6 +181,21 @@ async def test_unconfigured_node_joins_through_a_member_and_is_forgotten(tmp_pat
         await until(lambda: a.metadata.catalogue.node(C).boot is None, 5)
         assert await a.forget(C) is True
         await until(lambda: C not in a.metadata.group.voters)
+
+
+async def test_a_stopped_node_is_forgotten_though_the_first_that_it_asks_is_silent(
+    tmp_path: Path,
+) -> None:
+    async with cluster_of(tmp_path, A, B, C) as nodes:
+        await until(lambda: all(len(c.metadata.group.voters) == 3 for c in nodes.running.values()))
+        c = nodes.running[C]
+        await c.retire()
+
+        async def never(_node: str, _boot: str, _payload: bytes) -> bytes:
+            return await asyncio.get_running_loop().create_future()
+
+        nodes.running[next(iter(c.links.peers))].links.serve(FORGET_METHOD, never)
+        assert await c.forget(C) is True
 
 
 async def test_stopped_leader_hands_over_and_ends_its_boot(tmp_path: Path) -> None:

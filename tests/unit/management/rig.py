@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import ClientSession
 from yarl import URL
 
+from broker.cluster.detector import PeerState
 from broker.cluster.feature_gate import FeatureGate
 from broker.config import Listener, Settings
 from broker.counters import MessageCounts, NodeCounts
@@ -26,7 +27,7 @@ from broker.server.entrance.doors import Doors
 from broker.server.events.exchange import EventExchange
 from broker.server.loop_watch import LoopWatch
 from broker.session.facts import SessionLimits
-from broker.session.tracing import TracedVhosts
+from broker.session.traced_vhosts import TracedVhosts
 from broker.storage.commit_stats import JournalStats
 from tests.unit.metadata.cluster import BOOT_ONE, ONE, founded
 
@@ -39,6 +40,7 @@ class Queues:
     def __init__(self, asker) -> None:
         self.asker = asker
         self.stats: dict[int, object] = {}
+        self.details: dict[int, object] = {}
         self.held = []
         self.syncing: dict[int, int] = {}
         self.mirrored = self
@@ -62,11 +64,25 @@ class Queues:
     def local_quorum(self):
         return []
 
+    def local_streams(self):
+        return []
+
+    reading = SimpleNamespace(kept_bytes=0)
+
+    def damaged_here(self):
+        return []
+
+    def local_replicas(self):
+        return []
+
     def count_here(self, uid):
         return self.stats.get(uid)
 
-    def details_here(self, _uid, _now_ms):
-        return None
+    def levels_here(self, uid):
+        return self.stats.get(uid)
+
+    def details_here(self, uid, _now_ms):
+        return self.details.get(uid)
 
     def counts_here(self, _uid):
         return MessageCounts()
@@ -91,7 +107,8 @@ class Cluster:
         self.metadata = SimpleNamespace(catalogue=catalogue, leader=ONE, applied_index=0, gate=gate)
         self.file = SimpleNamespace(identity=SimpleNamespace(cluster_id="cluster-1"))
         self.links = SimpleNamespace(address="127.0.0.1:1")
-        self.peers = SimpleNamespace(up=list)
+        self.settings = SimpleNamespace(secret=b"of this cluster")
+        self.peers = SimpleNamespace(up=list, verdict=lambda _node: PeerState.UNKNOWN)
         self.host = SimpleNamespace(group=lambda _uid: None)
 
     async def propose(self, command, *, by):
@@ -123,7 +140,10 @@ class Control:
         self.name = ONE
         self.started_ms = 0
         self.memory_at_start_bytes = 0
-        self.clock = SimpleNamespace(now_ms=lambda: 5_000, monotonic_ms=lambda: 5_000)
+        self.is_beginning = False
+        self.clock: Any = SimpleNamespace(
+            now_ms=lambda: 5_000, now_us=lambda: 5_000_000, monotonic_ms=lambda: 5_000
+        )
         self.cluster: Any = Cluster(asker)
         self.service = None
         self.doors = Doors()
@@ -139,7 +159,7 @@ class Control:
             ),
             queues=Queues(asker),
             context=SimpleNamespace(
-                traced=TracedVhosts(),
+                traced=TracedVhosts(self.clock),
                 counts=NodeCounts(),
                 place=lambda *_: (ONE, (ONE,)),
                 node=ONE,
@@ -152,7 +172,7 @@ class Control:
         )
         board = Board(ONE)
         context = self.serving.context
-        context.alarms, context.traced = board, TracedVhosts()
+        context.alarms, context.traced = board, TracedVhosts(self.clock)
         context.events = EventExchange(
             "/", catalogue, self.cluster, self.serving.queues, self.serving, self.clock
         )
@@ -213,7 +233,7 @@ class Rig:
             ask(commands.AddUser(name, hash_password(name, SALT), tags=tags))
         self.operations = Operations(self.control)
         server = ManagementServer(self.control, self.operations)
-        self.listings = server.listings
+        self.listings, self.live = server.listings, server.live
         self.server = ApiListener(
             server.application(), self.control.doors.management, server.origins, head_timeout_s
         )

@@ -78,7 +78,7 @@ async def test_rebalance_asks_for_what_it_understands():
     async with Rig() as rig:
         wrong = await rig.ask("POST", REBALANCE, {"type": "foo"})
         assert wrong.json["reason"] == (
-            "type foo is not supported. Try one of all, classic, quorum."
+            "type foo is not supported. Try one of all, classic, quorum, stream."
         )
         wrong = await rig.ask("POST", REBALANCE, {"queue_pattern": "("})
         assert wrong.status == 400
@@ -99,7 +99,7 @@ async def test_one_rebalance_at_a_time():
             "running": False,
             "moved": 0,
             "kept": [],
-            "nodes": [{"node": ONE, "quorum": 0, "classic": 0}],
+            "nodes": [{"node": ONE, "quorum": 0, "classic": 0, "stream": 0}],
         }
         assert (await rig.ask("POST", REBALANCE)).status == 204
         begun.pop().close()

@@ -146,3 +146,13 @@ async def test_loopback_is_told_by_the_sockets_address(address, expected):
     transport = SimpleNamespace(get_extra_info=lambda _: (address, 1))
     request = SimpleNamespace(transport=transport, headers={"X-Forwarded-For": "127.0.0.1"})
     assert is_loopback(client_address(request)) is expected
+
+
+async def test_a_node_that_opens_its_store_does_not_know_its_users_yet():
+    async with Rig() as rig:
+        rig.control.cluster, rig.control.is_beginning = None, True
+        answer = await rig.ask("GET", "/api/whoami", user="mon")
+        assert (answer.status, "starting" in answer.json["reason"]) == (503, True)
+        rig.control.is_beginning = False  # it was reset: whom it would found a cluster with
+        assert (await rig.ask("GET", "/api/whoami", user="mon")).status == 401
+        assert (await rig.ask("GET", "/api/whoami", user="guest")).status == 200

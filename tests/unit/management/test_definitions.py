@@ -81,6 +81,76 @@ async def test_a_dry_run_says_the_difference_and_does_nothing():
         assert (await rig.ask("GET", PATH)).json == before
 
 
+async def test_a_dry_run_says_what_its_policies_would_touch_together():
+    async with Rig() as rig:
+        for name in ("x1", "x2", "y"):
+            await rig.ask("PUT", f"/api/queues/%2F/{name}", {"durable": True})
+        await rig.ask("PUT", "/api/exchanges/%2F/xe", {"type": "fanout"})
+        old = {"pattern": "^x", "definition": {"max-length": 9}, "apply-to": "queues"}
+        await rig.ask("PUT", "/api/policies/%2F/old", old)
+        of = {"vhost": "/", "apply-to": "queues"}
+        short = {**of, "name": "short", "pattern": "^x1", "definition": {"max-length": 1}}
+        wide = {
+            **of,
+            "name": "wide",
+            "pattern": "^x",
+            "definition": {"expires": 7},
+            "apply-to": "all",
+        }
+        value = {"pattern": "y", "definition": {"max-length": 2}, "apply-to": "queues"}
+        limit = {"component": "operator_policy", "vhost": "/", "name": "limit", "value": value}
+        body = {
+            "policies": [
+                short | {"priority": 9},
+                wide | {"priority": 5},
+                of | {"name": "old", **old, "priority": 0},
+            ],
+            "parameters": [limit],
+            "queues": [
+                {"vhost": "/", "name": "x3", "durable": True, "auto_delete": False, "arguments": {}}
+            ],
+        }
+        found = (await rig.ask("POST", PATH + "?dry_run=true", body)).json
+        touched = {
+            each["what"]: {queue["name"]: queue["changes"] for queue in each["queues"]}
+            for each in found["policies"]
+        }
+        assert touched == {
+            "policy 'short' in vhost '/'": {"x1": {"max-length": [9, 1]}},
+            "policy 'wide' in vhost '/'": {"x2": {"max-length": [9, None], "expires": [None, 7]}},
+            "operator policy 'limit' in vhost '/'": {"y": {"max-length": [None, 2]}},
+        }
+        by_name = {each["what"].split("'")[1]: each for each in found["policies"]}
+        assert [each["queues_changed"] for each in by_name.values()] == [1, 1, 1]
+        assert by_name["wide"]["exchanges"] == [
+            {"name": "xe", "policy": None, "policy_after": "wide"}
+        ]
+        assert (await rig.ask("GET", "/api/policies/%2F/short")).status == 404
+        assert (await rig.ask("POST", PATH, body)).status == 204
+        effective = {
+            name: (await rig.ask("GET", f"/api/queues/%2F/{name}")).json[
+                "effective_policy_definition"
+            ]
+            for name in ("x1", "x2", "y")
+        }
+        assert effective == {"x1": {"max-length": 1}, "x2": {"expires": 7}, "y": {"max-length": 2}}
+        again = (await rig.ask("POST", PATH + "?dry_run=true", body)).json
+        assert (again["policies"], again["change"]) == ([], [])
+
+
+async def test_of_many_queues_that_policies_touch_some_are_named_and_all_counted():
+    async with Rig() as rig:
+        for number in range(120):
+            rig.control.asker.queue(f"q{number}")
+        policies = [
+            {"vhost": "/", "name": f"p{end}", "pattern": f"{end}$", "definition": {"max-length": 1}}
+            for end in range(10)
+        ]
+        found = (await rig.ask("POST", PATH + "?dry_run=true", {"policies": policies})).json
+        counts = [(each["queues_changed"], len(each["queues"])) for each in found["policies"]]
+        assert counts == [(12, 10)] * 10
+
+
 async def test_passwords_in_clear_are_hashed_and_stay_when_they_are_the_users_already():
     async with Rig() as rig:
         body = {"users": [{"name": "u", "password": "open sesame", "tags": ["management"]}]}

@@ -34,14 +34,17 @@ class Store:
         self.answer: object = None
         queues = rig.control.serving.queues
         queues.leader_of = lambda _queue: ONE
-        queues.peek_here = self.peek_here
+        queues.quorum_here = self.quorum_here
         queues.cancel_delays = self.cancel_delays
         queues.served_here = lambda: [store]
         queues.stats[store.uid] = QueueStat(2, 0, 0, 20, 0, "running")
 
-    def peek_here(self, uid, first, count):
+    def quorum_here(self, uid):
         assert uid == self.record.uid
-        return None if self.waiting is None else self.waiting[first : first + count]
+        return None if self.waiting is None else self
+
+    def peek(self, first, count):
+        return self.waiting[first : first + count]
 
     def cancel_delays(self, store, numbers, done):
         assert store == self.record

@@ -15,15 +15,16 @@ import pytest
 
 from broker.amqp.content import Properties, build_message
 from broker.config import Settings
+from broker.errors import Refusal
 from broker.fifo.commands import Get
 from broker.interpreter import settle_memory
-from broker.management import listings
-from broker.management.pace import SLICE_S, WorkPacer, ordered
+from broker.management import listings, queue_order
+from broker.management.pace import IDLE_TURN_S, SLICE_S, WorkPacer, ordered
 from broker.management.report import QUEUES
 from broker.management.shared import Shared
 from broker.message import Delivery
 from broker.metadata import commands
-from broker.ports import GetResult, QueueStat
+from broker.ports import GetResult, QueueDetails, QueueStat
 from tests.machine import lateness, slowness
 from tests.unit.management.rig import Control, Rig
 from tests.unit.metadata.cluster import ONE
@@ -76,7 +77,8 @@ async def held_less_than_5_ms(rig: Rig, *asked: tuple[str, object]) -> list[tupl
     """
     thresholds = gc.get_threshold()
     settle_memory()  # as a node does once it has started
-    longest_ms = []
+    longest_ms: list[float] = []
+    as_fast_ms: list[float] = []  # what they had taken on a machine that is as fast as meant
     try:
         for _ in range(ATTEMPTS):
             over = asyncio.Event()
@@ -88,11 +90,12 @@ async def held_less_than_5_ms(rig: Rig, *asked: tuple[str, object]) -> list[tupl
             longest_ms.append(await held)
             if longest_ms[-1] <= SLICE_MS_MAX * BESIDE:
                 return found
+            # The processor's time is measured, so its speed at that time counts.
+            as_fast_ms.append(longest_ms[-1] / max(lateness(), slowness()))
     finally:
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-    slower = max(lateness(), slowness())  # the processor's time is measured, so its speed counts
-    assert min(longest_ms) <= SLICE_MS_MAX * BESIDE * slower, longest_ms
+    assert min(as_fast_ms) <= SLICE_MS_MAX * BESIDE, longest_ms
     return found
 
 
@@ -417,3 +420,190 @@ async def test_a_page_of_many_queues_sorted_by_length_asks_only_those_that_it_sh
         assert [each["name"] for each in found["items"]][:3] == ["q01100", "q00007", "q00000"]
         last = (await rig.ask("GET", page.replace("page=1", "page=12") + "&sort_reverse=true")).json
         assert (last["items"][-1]["name"], last["total_count"]) == ("q01200", 1_200)
+
+
+def _sortable(rig: Rig) -> None:
+    """1,200 queues in the order of their names, all alike but for a few."""
+    declare(rig, 1_200)
+    control = rig.control
+    queues, catalogue = control.serving.queues, control.asker.machine.catalogue
+    for name, pattern in (("b", "^q0000[12]$"), ("a", "^q01100$")):
+        command = commands.SetPolicy("/", name, pattern, {"max-length": 5}, 0, "queues")
+        assert not isinstance(control.asker.ask(command), Refusal)
+
+    def stat(number: int, **changes: object) -> None:
+        uid = catalogue.queue("/", f"q{number:05}").uid
+        queues.stats[uid] = queues.stats[uid]._replace(**changes)
+
+    stat(7, ram_bytes=50_000)
+    stat(1_100, ram_bytes=90_000)
+    stat(300, state="flow")
+    for number in range(1_200):
+        details = QueueDetails(number % 5 / 4, None if number % 3 else number % 11, number % 2)
+        details.disk_bytes = number % 13
+        queues.details[catalogue.queue("/", f"q{number:05}").uid] = details
+    for of in (queues.stats, queues.details):
+        del of[catalogue.queue("/", "q00400").uid]
+    queues.held.append(catalogue.queue("/", "q00500").uid)
+    queues.syncing[catalogue.queue("/", "q00600").uid] = 5
+
+
+async def test_pages_of_many_queues_are_sorted_by_state_policy_node_and_memory_without_items():
+    """As the items of fewer queues are: what is not served, or has no policy, comes first."""
+    firsts = {
+        "state": ["q00400", "q00300", "q00500", "q00000"],
+        "memory": ["q00400", "q00000", "q00001", "q00002"],
+        "policy": ["q00000", "q00003", "q00004", "q00005"],
+        "operator_policy": ["q00000", "q00001"],
+        "node": ["q00000", "q00001"],
+        "exclusive": ["q00000", "q00001"],
+    }
+    lasts = {
+        "state": ["q01199", "q00600"],
+        "memory": ["q00007", "q01100"],
+        "policy": ["q01100", "q00001", "q00002"],
+    }
+    async with Rig() as rig:
+        _sortable(rig)
+        looked_at: list[int] = []
+        queues = rig.control.serving.queues
+        details_here = queues.details_here
+        queues.details_here = lambda uid, now_ms: (looked_at.append(uid), details_here(uid, 0))[1]
+        for column, names in firsts.items():
+            page = f"/api/queues?page=1&page_size=100&sort={column}"
+            found = (await rig.ask("GET", page)).json["items"]
+            assert [each["name"] for each in found[: len(names)]] == names, column
+        assert len(looked_at) <= 100 * len(firsts)
+        for column, names in lasts.items():
+            page = f"/api/queues?page=12&page_size=100&sort={column}"
+            found = (await rig.ask("GET", page)).json["items"]
+            assert [each["name"] for each in found[-len(names) :]] == names, column
+
+
+COLUMNS = (
+    *("state", "policy", "memory", "node", "incarnation", "messages_ram", "messages_paged_out"),
+    *("consumer_capacity", "head_message_timestamp", "messages_persistent", "disk_bytes"),
+)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+async def test_the_order_of_many_queues_is_that_of_their_items(column: str):
+    async with Rig() as rig:
+        _sortable(rig)
+        path = f"/api/queues?page=1&page_size=500&columns=name&sort={column}&sort_reverse=true"
+        looked_at: list[int] = []
+        queues = rig.control.serving.queues
+        stat_here = queues.stat_here
+        queues.stat_here = lambda uid, done: (looked_at.append(uid), stat_here(uid, done))
+        by_ranks = (await rig.ask("GET", path)).json
+        assert len(looked_at) <= (500 if column != "state" else 1_700)
+        whole = await rig.ask("GET", f"/api/queues?columns=name&sort={column}&sort_reverse=true")
+        assert by_ranks["items"] == whole.json[:500]
+
+
+async def test_an_order_that_needs_all_items_is_made_once_for_25_times_as_long_as_it_took():
+    async with Rig() as rig:
+        declare(rig, 1_200)
+        now_ms, gathered = 5_000, []
+        rig.control.clock.monotonic_ms = lambda: now_ms
+        reports = rig.operations.reports
+        gather = reports.gather
+
+        async def slow(*parts, **more):
+            nonlocal now_ms
+            if more.get("uids") is None:
+                gathered.append(parts)
+                now_ms += 40
+            return await gather(*parts, **more)
+
+        reports.gather = slow
+        pages = "/api/queues?page_size=10&sort=arguments.x-n&sort_reverse=true&page="
+        for page, first in ((1, 1_199), (2, 1_189), (120, 9)):
+            items = (await rig.ask("GET", f"{pages}{page}")).json["items"]
+            assert [each["arguments"]["x-n"] for each in items[:2]] == [first, first - 1]
+        assert len(gathered) == 1
+        now_ms += 40 * queue_order.ITEMS_SHARE
+        await rig.ask("GET", pages + "1")
+        assert len(gathered) == 2
+        filtered = await rig.ask("GET", pages + "1&name=q0119")
+        assert filtered.json["filtered_count"] == 10
+
+
+async def test_a_pattern_is_matched_once_with_each_name_as_long_as_no_queue_comes(monkeypatch):
+    async with Rig() as rig:
+        declare(rig, 300)
+        seen: list[str] = []
+        wanted_names = queue_order.wanted_names
+
+        def counting(query):
+            is_wanted = wanted_names(query)
+            return lambda name: (seen.append(name), is_wanted(name))[1]
+
+        monkeypatch.setattr(queue_order, "wanted_names", counting)
+        for number in (1, 2, 3):
+            path = f"/api/queues?page={number}&page_size=3&name=^q002.5$&use_regex=true"
+            found = (await rig.ask("GET", path)).json
+            assert (found["filtered_count"], found["total_count"]) == (10, 300)
+        assert len(seen) == 300
+        plain_text = (await rig.ask("GET", "/api/queues?page=1&name=^q002.5$")).json
+        assert plain_text["filtered_count"] == 0
+        declare(rig, 1, 1_000)
+        rig.control.asker.ask(commands.DeleteQueue(rig.catalogue.queue("/", "q00205").uid))
+        found = (await rig.ask("GET", "/api/queues?page=1&name=5$|1000&use_regex=true")).json
+        assert (found["filtered_count"], found["total_count"]) == (30, 300)
+        found = (await rig.ask("GET", path)).json
+        assert found["filtered_count"] == 9
+        for number in range(3 * queue_order.PATTERNS_MAX):
+            await rig.ask("GET", f"/api/queues?page=1&name=q{number}")
+        assert (await rig.ask("GET", "/api/queues?page=1&name=(&use_regex=true")).status == 400
+
+
+async def test_who_asks_in_the_rest_after_a_result_that_keeps_gets_that_result():
+    runs = itertools.count()
+    shared: Shared[int] = Shared(lambda _found: 0.2, lambda found: found != 1)
+
+    async def run() -> int:
+        return next(runs)
+
+    assert [await shared.ask(run) for _ in range(3)] == [0, 0, 0]
+    while (found := await shared.ask(run)) == 0:
+        await asyncio.sleep(0.01)
+    assert found == 1
+    assert await shared.ask(run) == 2
+
+
+async def test_slices_follow_each_other_while_nobody_else_has_anything_to_do():
+    now_s = 0.0
+
+    def work():
+        nonlocal now_s
+        for _ in range(100):
+            now_s += 60  # so long it would rest
+            yield
+
+    async with asyncio.timeout(30):
+        await WorkPacer(lambda: now_s).run(work())
+    assert now_s == 6_000
+
+
+async def test_beside_clients_a_slice_is_followed_by_a_rest_as_long():
+    loop = asyncio.get_running_loop()
+    now_s, slices = 0.0, list[float]()
+
+    def client():
+        nonlocal now_s
+        now_s += 10 * IDLE_TURN_S
+        if len(slices) < 10:
+            loop.call_soon(client)
+
+    def work():
+        nonlocal now_s
+        for _ in range(10):
+            slices.append(loop.time())
+            now_s += 0.02
+            yield
+
+    client()
+    await WorkPacer(lambda: now_s).run(work())
+    rests = [after - before for before, after in itertools.pairwise(slices)]
+    assert min(rests) > 0.015

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -45,6 +46,23 @@ def test_columns_may_be_nested():
 def test_names_are_filtered_by_part_or_by_expression():
     assert names(arranged(ITEMS, {"name": "A"})) == ["a", "Ab"]
     assert names(arranged(ITEMS, {"name": "^a$", "use_regex": "true"})) == ["a"]
+
+
+@pytest.mark.parametrize("expression", ["^q\\d+5$", "B|5", "", "\u00e9", "\\.", "(q0){2}", "Q"])
+def test_expressions_match_as_a_search_does(expression):
+    """Small ones are looked for in another way than large ones."""
+    texts = ["q05", "q5", "xq055", "b", "\u00c9t\u00e9", "a.b", "q0q0", "", "\ufffd\n5"]
+    items = [{"name": name} for name in texts]
+    for found in (expression, f"(?:{expression})|{chr(0x10FFFF)}{{1000}}"):
+        matches = arranged(items, {"name": found, "use_regex": "true"})
+        if expression:
+            pattern = re.compile(expression, re.IGNORECASE)
+            assert names(matches) == [name for name in texts if pattern.search(name)]
+
+
+def test_a_column_that_is_null_everywhere_can_be_sorted_by():
+    items = [{"name": "a", "policy": None}, {"name": "b", "policy": None}]
+    assert arranged(items, {"sort": "policy"}) == items
 
 
 def test_numbers_sort_as_numbers():

@@ -1,10 +1,11 @@
-"""Endpoints that add replicas to quorum queues."""
+"""Endpoints that add replicas to quorum queues and streams."""
 
 from __future__ import annotations
 
 import pytest
 
 from broker.audit.actor import Actor
+from broker.feature_flags import STREAM_QUEUE
 from broker.metadata import commands
 from tests.unit.management.rig import Rig
 from tests.unit.metadata.cluster import BOOT_TWO, ONE, TWO
@@ -13,6 +14,7 @@ pytestmark = pytest.mark.asyncio
 
 THREE = "rabbit@node3"
 QUORUM = {"x-queue-type": "quorum"}
+STREAM = {"x-queue-type": "stream"}
 ADD = "/api/queues/quorum/%2F/q/replicas/add"
 
 
@@ -24,6 +26,35 @@ async def test_a_member_is_added_once():
             queue = rig.catalogue.queue("/", "q")
             assert queue.members == (ONE, TWO)
         assert queue.moved_at > queue.uid
+
+
+async def test_replicas_of_streams_have_paths_of_their_own():
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.ask(commands.EnableFeatures((STREAM_QUEUE,)))
+        asker.queue("q", arguments=STREAM, members=(ONE,))
+        asker.queue("quorum", arguments=QUORUM, members=(ONE,))
+        assert (await rig.ask("POST", ADD, {"node": TWO})).status == 404
+        path = "/api/streams/%2F/{}/replicas/add"
+        assert (await rig.ask("POST", path.format("quorum"), {"node": TWO})).status == 404
+        grow = f"/api/queues/quorum/replicas/on/{TWO}/grow"
+        assert [each["name"] for each in (await rig.ask("POST", grow, {})).json] == ["quorum"]
+        assert (await rig.ask("POST", path.format("q"), {"node": TWO})).status == 204
+        assert rig.catalogue.queue("/", "q").members == (ONE, TWO)
+
+
+async def test_the_last_replica_of_a_stream_stays():
+    async with Rig() as rig:
+        asker = rig.control.asker
+        asker.ask(commands.EnableFeatures((STREAM_QUEUE,)))
+        asker.queue("q", arguments=STREAM, members=(ONE,))
+        path = "/api/streams/%2F/q/replicas/delete"
+        answer = await rig.ask("DELETE", path, {"node": ONE})
+        assert (answer.status, answer.json["reason"]) == (400, "last_node")
+        assert (await rig.ask("DELETE", path, {"node": TWO})).status == 204, "none is there"
+        assert rig.catalogue.queue("/", "q").members == (ONE,)
+        shrunk = await rig.ask("DELETE", f"/api/queues/quorum/replicas/on/{ONE}/shrink", {})
+        assert shrunk.json == [], "of quorum queues alone"
 
 
 def before_each_change(rig: Rig, *first: tuple[commands.AnyCommand, ...]) -> None:

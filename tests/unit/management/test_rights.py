@@ -165,3 +165,20 @@ async def test_a_ready_hash_lets_its_password_in() -> None:
         assert (await rig.ask("GET", "/api/whoami", user="bob", password="other")).status == 401
         assert (await rig.ask("PUT", "/api/users/bob", {"password": "", "tags": ""})).status == 204
         assert (await rig.ask("GET", "/api/whoami", user="bob", password="")).status == 401
+
+
+async def test_a_vhost_is_traced_with_acks_where_that_was_asked_for() -> None:
+    async with Rig() as rig:
+        path = "/api/vhosts/%2F"
+        traced = rig.control.serving.context.traced
+        assert (await rig.ask("PUT", f"{path}/tracing", {"acks": True})).status == 204
+        assert (traced.names, traced.with_acks) == ({"/"}, {"/"})
+        shown = (await rig.ask("GET", path)).json
+        assert (shown["tracing"], shown["tracing_acks"]) == (True, True)
+        assert (await rig.ask("PUT", f"{path}/tracing", {"acks": 1})).status == 400
+        assert (await rig.ask("PUT", f"{path}/tracing")).status == 204
+        shown = (await rig.ask("GET", path)).json
+        assert (shown["tracing"], "tracing_acks" in shown) == (True, False)
+        assert (await rig.ask("PUT", f"{path}/tracing", {"acks": True})).status == 204
+        assert (await rig.ask("DELETE", f"{path}/tracing")).status == 204
+        assert (traced.names, traced.with_acks) == (set(), set())

@@ -57,8 +57,13 @@ NO_MODE = "ha-mode must be specified to specify ha-params, ha-sync-mode or ha-pr
         ({"queue-leader-locator": "x"}, '<<"x">> is not a valid queue leader locator value'),
         ({"initial-cluster-size": "x"}, '<<"x">> is not a valid cluster size'),
         ({"max-age": "x"}, '<<"x">> is not a valid max age'),
+        ({"max-age": "0D"}, '<<"0D">> is not a valid max age'),
         ({"max-age": 7}, "7 is not a valid max age"),
         ({"stream-max-segment-size-bytes": -1}, "-1 is not a valid segment size"),
+        (
+            {"stream-max-segment-size-bytes": 3_000_000_001},
+            "3000000001 is not a valid segment size",
+        ),
         ({"consumer-timeout": "x"}, '<<"x">> is not a valid consumer timeout'),
         ({"routing-key": "k"}, "shards-per-node must be specified"),
         ({"shards-per-node": "2"}, 'shards-per-node should be a number, actually was <<"2">>'),

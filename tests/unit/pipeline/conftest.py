@@ -19,6 +19,7 @@ def spark() -> Iterator[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own: sockets of its gateway
         # A forged history is a few hundred rows: compiling queries would take most of the time.
-        one = session.local("tests", {"spark.sql.codegen.wholeStage": "false"})
+        settings = {**audit.SETTINGS, "spark.sql.codegen.wholeStage": "false"}
+        one = session.open(name="tests", settings=settings)
         yield one
         one.stop()

@@ -11,8 +11,7 @@ import pytest
 from chaos import history, options
 from chaos.checkers import availability, verdict
 from chaos.checkers.facts import Window, gather
-from pipeline import tables, transforms
-from pipeline.jobs import audit
+from pipeline import judge, tables, transforms
 from pipeline.quality import QualityFailed
 from pipeline.sources import history as source
 from pipeline.verdict import Finding, valid_of
@@ -41,21 +40,21 @@ ABOUT_RUNS = [
 ABOUT_RUNS.append("dup after change")
 
 
-def stored(directory, events):
+def stored(directory, events, asked=forge.OPTIONS):
     history.save(directory / history.FILE, events)
-    options.save(directory, forge.OPTIONS)
+    options.save(directory, asked)
     return directory
 
 
-def pure(events):
-    found = verdict.judge(events, forge.OPTIONS)
+def pure(events, asked=forge.OPTIONS):
+    found = verdict.judge(events, asked)
     return [Finding(item.kind, item.subject, item.queue) for item in found.findings], found.valid
 
 
 @LONG
 @pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
 def test_clean_history_passes(spark, tmp_path, file_format):
-    report = audit.run(spark, stored(tmp_path, forge.clean()), file_format)
+    report = judge.run(spark, stored(tmp_path, forge.clean()), file_format)
     expected = verdict.judge(forge.clean(), forge.OPTIONS)
     assert (report.findings, report.valid) == ([], True)
     assert dict(report.counts) == expected.counts
@@ -65,9 +64,21 @@ def test_clean_history_passes(spark, tmp_path, file_format):
 @LONG
 def test_spoilt_messages_give_the_same_findings(spark, tmp_path):
     events = forge.spoiled(forge.clean())
-    report = audit.run(spark, stored(tmp_path, events))
+    report = judge.run(spark, stored(tmp_path, events))
     assert (report.findings, report.valid) == pure(events)
     assert {item.kind for item in report.findings} == ABOUT_MESSAGES
+
+
+@LONG
+def test_a_spoilt_stream_gives_the_same_findings(spark, tmp_path):
+    events = forge.clean_stream()
+    for spoil, _ in forge.STREAM_MUTATIONS.values():
+        events = spoil(events)
+    report = judge.run(spark, stored(tmp_path, events, forge.STREAM_OPTIONS))
+    assert (report.findings, report.valid) == pure(events, forge.STREAM_OPTIONS)
+    expected = verdict.judge(events, forge.STREAM_OPTIONS)
+    assert dict(report.counts) == expected.counts
+    assert {item.kind for item in report.findings} == {"lost", "hole", "stored-twice", "differs"}
 
 
 @LONG
@@ -105,7 +116,7 @@ def test_allowed_loss_is_allowed_alike(spark, tmp_path, role):
     asked = msgspec.structs.replace(forge.OPTIONS, queue="mirrored")
     stored(tmp_path, events)
     options.save(tmp_path, asked)
-    report, expected = audit.run(spark, tmp_path), verdict.judge(events, asked)
+    report, expected = judge.run(spark, tmp_path), verdict.judge(events, asked)
     assert [item.subject for item in report.findings] == [
         item.subject for item in expected.findings
     ]
@@ -121,8 +132,8 @@ def test_both_judges_promise_the_same(queue, fault):
             queue, fault, 1, promote_on_failure=on_failure, promote_on_shutdown=on_shutdown
         )
         told = msgspec.to_builtins(asked)
-        assert audit.is_available(told) == asked.is_available
-        assert audit.promotes_unsynchronised(told) == asked.promotes_unsynchronised
+        assert judge.is_available(told) == asked.is_available
+        assert judge.promotes_unsynchronised(told) == asked.promotes_unsynchronised
         facts = gather([], asked)
         ours = availability.limit_us(facts, Window("fault-1", fault, "n1", 1, 2))
         theirs = transforms.HEALED_LIMIT_US
@@ -133,7 +144,7 @@ def test_both_judges_promise_the_same(queue, fault):
 
 @LONG
 def test_history_of_nothing_is_no_pass(spark, tmp_path):
-    report = audit.run(spark, stored(tmp_path, []))
+    report = judge.run(spark, stored(tmp_path, []))
     assert (report.findings, report.valid) == pure([])
 
 
@@ -154,11 +165,11 @@ def test_damaged_history_stops_the_job(spark, tmp_path, line, found):
     with (tmp_path / history.FILE).open("a") as file:
         file.write(line + "\n")
     with pytest.raises(QualityFailed, match=found):
-        audit.run(spark, tmp_path)
+        judge.run(spark, tmp_path)
 
 
 @LONG
 def test_run_without_history_is_named(spark, tmp_path):
     options.save(tmp_path, forge.OPTIONS)
     with pytest.raises(FileNotFoundError, match="no history in"):
-        audit.run(spark, tmp_path)
+        judge.run(spark, tmp_path)

@@ -75,10 +75,23 @@ class Channel:
 class Group:
     """A Raft group without Raft: the leader's entries reach every replica at once."""
 
+    is_blank = False
+
     def __init__(self, world: World, uid: int, node: str) -> None:
         self._world = world
         self._uid = uid
         self._node = node
+        self.done: list[str] = []  # what was asked of a log that is kept
+
+    def release(self, index: int) -> None:
+        self.done.append(f"released {index}")
+
+    def hold_checkpoint(self, index: int, parts: Sequence[bytes]) -> None:
+        assert parts
+        self.done.append(f"held {index}")
+
+    def put_held(self) -> None:
+        self.done.append("put")
 
     @property
     def leader(self) -> str | None:
@@ -147,6 +160,10 @@ class Node:
         self.disk = disk
         self.journal = Disk(disk=disk)
         self.clogged: set[str] = set()
+        self.damages: dict[int, str] = {}
+        self.sizes: dict[int, int] = {}
+        self.closed: list[tuple[int, bool]] = []
+        self.moves_asked: list[tuple[str, int, int]] = []
         self.neighbours = Links(world)
         self.deferred: deque[Callable[[], None]] = deque()
         self.timers: list[Timer] = []
@@ -181,12 +198,30 @@ class Node:
 
     # Groups
 
-    def open(self, queue: Queue, machine: QuorumQueue) -> Group:
+    def open(self, queue: Queue, machine: QuorumQueue, *, segment_bytes: int = 0) -> Group | None:
+        if queue.uid in self.damages:
+            return None
         self.world.replicas.setdefault(queue.uid, {})[self.name] = machine
-        return Group(self.world, queue.uid, self.name)
+        self.sizes[queue.uid] = segment_bytes
+        group = self.world.groups[queue.uid, self.name] = Group(self.world, queue.uid, self.name)
+        return group
+
+    def failed(self, queue: Queue, why: str) -> None:
+        self.damages[queue.uid] = why
+
+    def damage(self, uid: int) -> str:
+        return self.damages.get(uid, "")
+
+    def keeps_log(self, uid: int) -> bool:
+        return (self.name, uid) in self.world.kept
 
     def close(self, uid: int, *, erase: bool) -> None:
+        self.closed.append((uid, erase))
+        self.damages.pop(uid, None)
         self.world.replicas.get(uid, {}).pop(self.name, None)
+
+    def when_settled(self, uid: int, do: Callable[[], None]) -> None:
+        do()
 
     # PeerTransport
 
@@ -220,6 +255,10 @@ class Node:
     def ask_stat(self, node: str, uid: int, done: Done, *, is_declare: bool = False) -> None:
         self.world.nodes[node].registry.stat_here(uid, done, is_declare=is_declare)
 
+    def ask_move(self, node: str, uid: int, index: int) -> None:
+        self.moves_asked.append((node, uid, index))
+        self.world.send(self.name, node, lambda to: to.registry.move_here(uid, index))
+
 
 class World:
     """Group 0, and nodes that have applied all of it.
@@ -238,6 +277,8 @@ class World:
         self.mail: deque[tuple[str, str, Callable[[Node], None]]] = deque()
         self.cut: set[tuple[str, str]] = set()
         self.leader: Callable[[], str | None] = lambda: next(iter(self.nodes), None)
+        self.groups: dict[tuple[int, str], Group] = {}
+        self.kept: set[tuple[str, int]] = set()  # replicas whose log is kept on disk
         self.replicas: dict[int, dict[str, QuorumQueue]] = {}
         self.leaders: dict[int, str] = {}
         self.term = 0
@@ -257,7 +298,11 @@ class World:
             self.boot(name)
 
     def boot(
-        self, name: str, disk: MemoryDisk | None = None, summary: list[bytes] | None = None
+        self,
+        name: str,
+        disk: MemoryDisk | None = None,
+        summary: list[bytes] | None = None,
+        opened: Callable[[Node], None] | None = None,
     ) -> Node:
         """Start a node, or start it anew under another boot id.
 
@@ -265,11 +310,15 @@ class World:
             name: The node.
             disk: What its disk holds.
             summary: Of the clean stop before, if it was one.
+            opened: Called after each queue that was opened.
         """
         self._boots += 1
         boot = f"{self._boots:016x}"
         self.apply(commands.BootNode(name, boot, name))
         node = self.nodes[name] = Node(self, name, boot, disk or MemoryDisk(), summary)
+        for _ in node.registry.opening():
+            if opened is not None:
+                opened(node)
         node.registry.reconcile_all()
         return node
 
@@ -372,7 +421,7 @@ class World:
             if next_tick_ms <= min(at_ms, until_ms):
                 self.clock.ms = next_tick_ms
                 for node in list(self.nodes.values()):
-                    node.registry.tick()
+                    list(node.registry.tick())
                 continue
             self.clock.ms = max(self.clock.ms, at_ms)
             ringing = [timer for timer in due if timer.at_ms <= self.clock.ms]
@@ -387,7 +436,7 @@ class World:
         for _ in range(seconds):
             self.clock.ms += 1_000
             for node in list(self.nodes.values()):
-                node.registry.tick()
+                list(node.registry.tick())
             self.settle()
 
 

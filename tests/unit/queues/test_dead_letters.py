@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -44,6 +44,19 @@ class Target:
         return sum(len(messages) for messages, _ in self.publishes)
 
 
+class Watch:
+    """Somebody who follows messages."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.told: list[tuple[str, str, list[str], str]] = []
+
+    def died(
+        self, queue: Queue, reason: str, _message: Message, targets: Sequence[Queue], lost: str
+    ) -> None:
+        self.told.append((queue.name, reason, [each.name for each in targets], lost))
+
+
 class Desk:
     """Dead letters of a queue "q" that go to all queues bound to amq.fanout."""
 
@@ -57,11 +70,13 @@ class Desk:
         self.turn: deque[Callable[[], None]] = deque()
         self.dropped: list[int] = []
         self.has_lease = True
+        self.watch = Watch()
         context = bare_context(
             self.world.catalogue,
             self.world.clock,
             self.turn.append,
             has_lease=lambda: self.has_lease,
+            watch=self.watch,
         )
         self.letters = DeadLetters(context, self)
 
@@ -97,6 +112,30 @@ def test_a_batch_is_one_publish_for_each_target_in_the_next_turn() -> None:
     for target in desk.targets.values():
         ((messages, seqnos),) = target.publishes
         assert (len(messages), seqnos) == (1_000, None)
+
+
+def test_who_follows_messages_of_the_vhost_is_told_where_they_go() -> None:
+    desk = Desk("a", "b")
+    desk.dies(1)
+    desk.run()
+    assert desk.watch.told == [], "nobody follows any"
+    desk.watch.names.add("/")
+    desk.dies(2)
+    desk.dies(3, is_held=True)
+    desk.run()
+    assert desk.watch.told == [("q", "expired", ["a", "b"], "")] * 2
+
+
+def test_who_follows_is_told_what_is_lost_and_not_what_waits_for_a_route() -> None:
+    desk = Desk()
+    desk.watch.names.add("/")
+    desk.dies(1)
+    desk.dies(2, is_held=True)
+    desk.run()
+    assert sorted(desk.watch.told) == [
+        ("q", "expired", [], ""),
+        ("q", "expired", [], "unroutable"),
+    ]
 
 
 def test_a_large_batch_takes_several_turns_and_publishes_of_one_mib() -> None:

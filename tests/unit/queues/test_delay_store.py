@@ -239,11 +239,12 @@ def test_cancelled_messages_never_leave(node: str) -> None:
     got = rig.consumer()
     rig.publish(A, *[delayed(b"%d" % n, 100 * n) for n in (1, 2, 3)])
     registry = rig.world.nodes[A].registry
-    listed = registry.peek_here(rig.store.uid, 0, 10)
-    assert listed is not None
+    store = registry.quorum_here(rig.store.uid)
+    assert store is not None
+    listed = store.peek(0, 10)
     assert [body_of(each.message) for each in listed] == [b"1", b"2", b"3"]
-    assert registry.peek_here(rig.store.uid, 1, 1) == listed[1:2]
-    assert rig.world.nodes[B].registry.peek_here(rig.store.uid, 0, 10) is None
+    assert store.peek(1, 1) == listed[1:2]
+    assert rig.world.nodes[B].registry.quorum_here(rig.store.uid) is None
     answers: list[object] = []
     cancel = rig.world.nodes[node].registry.cancel_delays
     cancel(rig.store, [listed[1].number, listed[1].number, 999], answers.append)

@@ -228,7 +228,7 @@ class RandomWorld(World):
     def pass_time(self) -> None:
         self.clock.ms += 700
         for node in list(self.nodes.values()):
-            node.registry.tick()
+            list(node.registry.tick())
 
     def change_leader(self) -> None:
         if self.leading is not None:

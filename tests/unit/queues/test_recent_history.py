@@ -33,12 +33,13 @@ class Place:
     def is_leaderless(self, uid: int) -> bool:
         return self.has_no_leader
 
-    def peek_here(self, uid: int, first: int, count: int) -> list[Delivery] | None:
+    def quorum_here(self, uid: int) -> Place | None:
         store = self.asker.machine.catalogue.store("/", "h")
         assert store is not None
         assert uid == store.uid
-        if not self.is_led_here:
-            return None
+        return self if self.is_led_here else None
+
+    def peek(self, first: int, count: int) -> list[Delivery]:
         some = self.kept[first : first + count]
         return [Delivery(number, 0, message) for number, message in enumerate(some, first)]
 

@@ -148,3 +148,16 @@ def test_a_replica_that_was_moved_away_is_erased(by_snapshot: bool) -> None:
     assert set(world.replicas[queue.uid]) == {A, B}
     world.apply(commands.MoveMembers(queue.uid, (A,)), by_snapshot=by_snapshot)
     assert set(world.replicas[queue.uid]) == {A}
+
+
+def test_the_tick_of_many_queues_has_a_step_for_each_and_passes_over_those_that_went() -> None:
+    """A turn of the loop is a slice of it, however many queues a node has."""
+    world = World()
+    queues = [world.declare(f"q{number}") for number in range(30)]
+    registry = world.nodes[queues[0].home].registry
+    steps = registry.tick()
+    next(steps)
+    for queue in queues[10:]:
+        world.apply(commands.DeleteQueue(queue.uid))
+    assert sum(1 for _ in steps) == 9
+    assert sum(1 for _ in registry.tick()) == 10

@@ -92,6 +92,25 @@ def test_a_single_node_leads_and_answers() -> None:
     run(main())
 
 
+def test_an_only_voter_leads_at_once_after_a_restart() -> None:
+    """It waited for a leader that can't be, for an election timeout: a second of each start."""
+
+    async def main() -> None:
+        cluster = Cluster(names=("n1",))
+        group = cluster.members["n1"].open(7, ("n1",), campaign_at_once=True)
+        await cluster.elected(7)
+        assert await group.propose(b"x") == 1
+        cluster.crash("n1")
+        began = asyncio.get_running_loop().time()
+        cluster.restart("n1").open(7, None)
+        await cluster.elected(7)
+        assert asyncio.get_running_loop().time() - began < 0.1
+        assert cluster.contents(7) == [[b"x"]]
+        cluster.close()
+
+    run(main())
+
+
 def test_followers_point_to_the_leader() -> None:
     async def main() -> None:
         cluster = Cluster()
@@ -480,6 +499,41 @@ def test_a_group_can_be_closed_and_opened_again_at_once() -> None:
         cluster.close()
 
     run(main())
+
+
+def test_one_of_three_goes_on_alone_without_a_restart_with_all_that_it_has() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        cluster.open(7)
+        leader = await cluster.elected(7)
+        for number in range(5):
+            await leader.propose(b"%d" % number)
+        left = other(cluster, name_of(leader))
+        await cluster.until(lambda: len(cluster.members[left].machines[7].items) == 5)
+        for name in set(NAMES) - {left}:
+            cluster.crash(name)
+        member = cluster.members[left]
+        with pytest.raises(ValueError, match="is open"):
+            member.host.force_group(7, (left,))
+        member.host.close_group(7, erase=False)
+        reopened: list[object] = []
+        member.host.when_settled(7, lambda: reopened.append(force(member, left)))
+        await cluster.until(lambda: reopened)
+        assert (await cluster.elected(7)).voters == (left,)
+        await cluster.leader(7).propose(b"5")
+        assert member.machines[7].items == [b"%d" % number for number in range(6)]
+        cluster.crash(left)
+        again = cluster.restart(left)
+        assert again.open(7, None).voters == (left,)
+        await cluster.until(lambda: len(again.machines[7].items) == 6)
+        cluster.close()
+
+    run(main())
+
+
+def force(member: Member, name: str) -> object:
+    member.host.force_group(7, (name,))
+    return member.open(7, None)
 
 
 def test_a_machine_that_raises_stops_its_group_alone() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raft import ProposalDropped, RaftHostConfig, parts
-from raft.core.messages import Entry
-from tests.raft_cluster import Cluster
+from raft.core.messages import NOOP, NORMAL, Entry
+from tests.raft_cluster import Cluster, ListMachine
 from tests.virtual_loop import run
 
 LARGE = st.integers(0, 4 * parts.ENTRY_BYTES_MAX).map(lambda n: bytes([n % 256]) + bytes(n))
@@ -116,6 +117,93 @@ def test_a_proposal_larger_than_the_room_is_taken_whole_and_only_then_is_it_full
         assert await large == 1
         assert await leader.propose(b"small") == 2
         await cluster.agreed(7, 2)
+        cluster.close()
+
+    run(main())
+
+
+@given(st.lists(st.one_of(st.binary(min_size=1, max_size=5), LARGE), max_size=5), st.randoms())
+def test_a_reader_finds_what_is_applied_however_it_reads(
+    given_data: list[bytes], random: Random
+) -> None:
+    """Any part of the log is read: what ends there and began there comes out, with its place."""
+    entries, applied = log_of(given_data, random)
+    low = random.randint(0, len(entries))
+    high = random.randint(low, len(entries))
+    read = entries[low:high]
+    found = parts.proposals(read)
+    assert found.whole == [each for each in applied if low < each[0] and each[1] <= high]
+    assert found.begins_before == (bool(read) and parts.goes_on(read[0]))
+    if found.open_from:
+        again = parts.proposals(entries[found.open_from - 1 :])
+        assert not again.begins_before
+        rest = [each for each in applied if each.first_index >= found.open_from]
+        assert again.whole == rest
+
+    assembler, whole = parts.ProposalAssembler(), []
+    at = 0
+    while at < len(entries):
+        step = random.randint(1, 3)
+        found = parts.proposals(entries[at : at + step], assembler)
+        assert not found.begins_before
+        whole += found.whole
+        at += step
+    assert whole == applied
+
+
+def log_of(data: list[bytes], random: Random) -> tuple[list[Entry], list[parts.Proposal]]:
+    """Proposals as entries, some cut short by another leader; and what is applied of them."""
+    entries: list[Entry] = []
+    applied: list[parts.Proposal] = []
+    term, assembler = 1, parts.ProposalAssembler()
+    for each in data:
+        pieces = parts.cut(each)
+        kept = random.randint(1, len(pieces))
+        for piece in pieces[:kept]:
+            entries.append(Entry(len(entries) + 1, term, NORMAL, piece))
+        if kept < len(pieces) or random.random() < 0.3:
+            term += 1
+            entries.append(Entry(len(entries) + 1, term, NOOP, b""))
+    for entry in entries:
+        joined = assembler.join(entry)
+        if joined is not None:
+            applied.append(parts.Proposal(assembler.first_index, entry.index, joined))
+    return entries, applied
+
+
+def test_the_beginning_of_an_entry_tells_what_it_is() -> None:
+    small, framed = parts.cut(b"abc"), parts.cut(b"\xc1abc")
+    large = parts.cut(bytes(range(256)) * 16_384)
+    for piece, is_first, head in (
+        (small[0], True, b"abc"),
+        (framed[0], True, b"\xc1ab"),
+        (large[0], True, bytes(range(3))),
+        (large[1], False, large[1][2:5]),
+        (large[-1], False, large[-1][2:5]),
+    ):
+        assert parts.begins(piece[:5]) == is_first
+        assert parts.unframed(piece[:5])[:3] == head
+    assert parts.begins(b"")
+
+
+def test_a_machine_gets_the_index_of_the_last_part() -> None:
+    class Indexes(ListMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.indexes: list[int] = []
+
+        def apply(self, index: int, data: bytes) -> object:
+            self.indexes.append(index)
+            return super().apply(index, data)
+
+    async def main() -> None:
+        cluster = Cluster(["n1"])
+        machine = Indexes()
+        group = cluster.members["n1"].host.open_group(7, ["n1"], machine, campaign_at_once=True)
+        await cluster.until(lambda: group.is_leader)
+        for size in (1, 2 * parts.ENTRY_BYTES_MAX, 1):
+            await group.propose(bytes(size))
+        assert machine.indexes == [2, 5, 6]  # 1 is the leader's first, which has no data
         cluster.close()
 
     run(main())

@@ -14,13 +14,8 @@ META = [SnapshotMeta(index, 1, Configuration(("a",))) for index in range(100)]
 
 def reopened(disk: MemoryDisk) -> SnapshotStore:
     journal = MemoryJournal(disk=disk)
-    key = log_keys.state_key(7, log_keys.SnapshotRecord)
-    value = journal.get("raft_state", key)
-    found = None
-    if value is not None:
-        found = log_keys.parse_state(key, value, log_keys.SnapshotRecord)
-    store = SnapshotStore(journal, 7, found)
-    store.remove_leftovers()
+    store = SnapshotStore(journal, 7)
+    store.recover()
     journal.sync()
     return store
 
@@ -38,7 +33,7 @@ def stored(journal: MemoryJournal) -> int:
 
 def test_a_snapshot_replaces_the_one_before() -> None:
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     written(journal, store, 10, [b"a", b"b"])
     assert store.read() == [b"a", b"b"]
     written(journal, store, 20, [b"c"])
@@ -49,7 +44,7 @@ def test_a_snapshot_replaces_the_one_before() -> None:
 
 def test_an_empty_snapshot_is_one_too() -> None:
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     written(journal, store, 10, [])
     again = reopened(journal.disk)
     assert again.read() == []
@@ -62,7 +57,7 @@ def test_a_crash_at_any_sync_leaves_one_whole_snapshot(
 ) -> None:
     monkeypatch.setattr(snapshots, "TURN_BYTES_MAX", 250)
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     old, new = [b"o" * 100] * 3, [b"n" * 100] * 7
     written(journal, store, 10, old)
     done: list[int] = []
@@ -81,7 +76,7 @@ def test_a_crash_at_any_sync_leaves_one_whole_snapshot(
 def test_a_large_snapshot_is_written_over_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "TURN_BYTES_MAX", 250)
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     store.write(META[10], [b"x" * 100] * 7, lambda: None)
     journal.sync()
     assert stored(journal) == 2
@@ -92,7 +87,7 @@ def test_a_large_snapshot_is_written_over_several_turns(monkeypatch: pytest.Monk
 def test_an_installed_snapshot_stops_the_one_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "TURN_BYTES_MAX", 250)
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     store.write(META[10], [b"x" * 100] * 7, lambda: pytest.fail("was overtaken"))
     journal.sync()
     store.install(Snapshot(META[30], (b"y", b"z")))
@@ -105,7 +100,7 @@ def test_an_installed_snapshot_stops_the_one_being_written(monkeypatch: pytest.M
 
 def test_only_parts_of_the_snapshot_in_force_are_given_out() -> None:
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     written(journal, store, 10, [b"a", b"b"])
     first, second = store.part(10, 0), store.part(10, 1)
     assert first is not None
@@ -118,7 +113,7 @@ def test_only_parts_of_the_snapshot_in_force_are_given_out() -> None:
 
 def test_damaged_and_missing_parts_are_noticed() -> None:
     journal = MemoryJournal()
-    store = SnapshotStore(journal, 7, None)
+    store = SnapshotStore(journal, 7)
     written(journal, store, 10, [b"a", b"b"])
     parts = journal.disk.families["snapshots"]
     parts[log_keys.part_key(7, 10, 0)] += b"!"

@@ -23,6 +23,7 @@ from broker.server.context import ServerContext
 from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
 from broker.session.facts import SessionLimits
+from broker.session.traced_vhosts import TracedVhosts
 from tests.unit.session.rig import BOOT, NODE, World
 from tests.virtual_loop import VirtualClock, run
 
@@ -136,6 +137,7 @@ class Node:
             new_name=lambda: "x" * 22,
             limits=SessionLimits(),
             reply_secret=b"secret",
+            traced=TracedVhosts(self.clock),
             half_sent=HalfSentShared(half_sent_bytes),
         )
 

@@ -139,3 +139,10 @@ def test_a_service_has_the_least_limit_of_its_groups(tmp_path: Path) -> None:
 
 def test_the_disk_of_a_folder_that_is_not_there_yet(tmp_path: Path) -> None:
     assert resource_usage.disk_free(tmp_path / "a" / "b") > 0
+
+
+def test_descriptors_are_counted_with_and_without_the_kernels_help(tmp_path: Path) -> None:
+    listed = psutil.Process().num_fds()  # lists them, through one more
+    with (tmp_path / "one").open("w"), (tmp_path / "two").open("w"):
+        for folder in (Path("/proc/self/fd"), tmp_path / "nowhere"):
+            assert listed <= resource_usage.open_files(folder) <= listed + 2

@@ -9,11 +9,13 @@ from typing import Any
 import msgspec
 
 from broker.metadata.records import Node, Queue
+from broker.server.events.queue_news import QueueNews
 from broker.server.groups import QueueGroups
 from raft.errors import GroupClosed
 from raft.group import Group
 from tests.memory_journal import MemoryDisk
 from tests.raft_cluster import NAMES, Cluster, ListMachine, Member
+from tests.unit.session.rig import VirtualClock
 from tests.virtual_loop import run
 
 UID = 7
@@ -33,7 +35,9 @@ class Life:
         node = Node(name, "boot", True, "", booted_at)
         catalogue: Any = SimpleNamespace(node=lambda _: node)
         self.name = name
-        self.groups = QueueGroups(member.host, catalogue, name, member.journal)
+        self.groups = QueueGroups(
+            member.host, catalogue, name, member.journal, QueueNews(VirtualClock())
+        )
         machine: Any = ListMachine()
         member.machines[uid] = machine
         self.group: Group = self.groups.open(msgspec.structs.replace(QUEUE, uid=uid), machine)

@@ -15,7 +15,9 @@ from broker.config import Listener, Settings
 from broker.metadata import commands
 from broker.metadata.results import Changes
 from broker.node import Node
+from broker.server import serving as serving_module
 from broker.server.alarms import AlarmLimits, limits_of
+from broker.server.serving import Serving
 
 LIMITS = limits_of(Settings(vm_memory_high_watermark_bytes=0))
 
@@ -102,6 +104,27 @@ def test_limits_set_at_run_time_outlive_the_boot_and_not_stop_app(
     monkeypatch.setattr(node_module, "Serving", again)
     asyncio.run(live())
     assert given == [LIMITS, None]
+
+
+def test_replicas_are_begun_a_few_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others' heartbeats and group 0 go on meanwhile."""
+    monkeypatch.setattr(serving_module, "BEGIN_SLICE_S", 0.0)
+    seen: list[str] = []
+    serving = SimpleNamespace(
+        catalogue=SimpleNamespace(queue_uids={1: None, 2: None, 3: None}.keys),
+        queues=SimpleNamespace(begin_replica=lambda uid: seen.append(f"begins {uid}")),
+    )
+
+    async def others() -> None:
+        for _ in range(3):
+            seen.append("other work")
+            await asyncio.sleep(0)
+
+    async def live() -> None:
+        await asyncio.gather(Serving._begin_replicas(serving), others())  # type: ignore[arg-type]
+
+    asyncio.run(live())
+    assert seen == ["begins 1", "other work", "begins 2", "other work", "begins 3", "other work"]
 
 
 def test_a_taken_port_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ def test_a_batch_that_fails_does_not_break_the_link() -> None:
     """Every queue's traffic shares it; the sender would only send the batch again."""
     links, _, door = service()
     door.attach(BrokenQueues(), None, None)  # type: ignore[arg-type]
-    links.handlers[COMMANDS](B, "boot", pack_commands(7, CommandBatch("a/1/7/0", 1, 1, [])))
+    payload = b"".join(pack_commands(7, CommandBatch("a/1/7/0", 1, 1, [])))
+    links.handlers[COMMANDS](B, "boot", payload)
     links.handlers[COMMANDS](B, "boot", b"no batch")
 
 

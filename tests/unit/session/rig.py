@@ -25,7 +25,7 @@ from broker.session import effects as asked
 from broker.session.effects import Effect
 from broker.session.facts import ConnectionFacts, Quota, SessionLimits
 from broker.session.session import Session
-from broker.session.tracing import TracedVhosts
+from broker.session.traced_vhosts import TracedVhosts
 
 NODE, BOOT = "rabbit@a", "0123456789abcdef"
 
@@ -35,6 +35,25 @@ def connection_and_key(channel_id: str) -> tuple[int, int]:
     _, _, connection, channel = channel_id.rsplit("/", 3)
     number, generation = channel.split(".")
     return int(connection), int(generation) << 16 | int(number)
+
+
+class VirtualClock:
+    """A `broker.ports.Clock` that a test sets; the epoch began a day before."""
+
+    def __init__(self) -> None:
+        self.us = 0
+
+    def monotonic_ms(self) -> int:
+        return self.us // 1000
+
+    def now_us(self) -> int:
+        return 86_400_000_000 + self.us
+
+    def now_ms(self) -> int:
+        return self.now_us() // 1000
+
+    def busy_ms(self) -> int:
+        return self.monotonic_ms()
 
 
 class World:
@@ -53,7 +72,8 @@ class World:
         self.refusing: set[int] = set()  # queues that reject what is published to them
         self.log: list[Effect] = []
         self.counts = NodeCounts()
-        self.traced = TracedVhosts()
+        self.clock = VirtualClock()
+        self.traced = TracedVhosts(self.clock)
         founder = commands.Bootstrap("c", "c", ((NODE, "a:1"), ("rabbit@b", "b:1")))
         self.apply(founder)
         self.apply(commands.BootNode(NODE, BOOT, "a:1"))

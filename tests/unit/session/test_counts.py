@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.amqp import spec
+from broker.amqp.assembler import MethodCommand
 from broker.counters import MESSAGE_KEYS, MessageCounts
+from broker.session.listing import flows_of
 from tests.unit.session.rig import Client, World, publish
 
 
@@ -73,6 +75,34 @@ def test_exchanges_that_lead_to_the_same_queue_are_told_apart(client: Client):
     assert (exchange(client, "amq.fanout"), exchange(client, "")) == ((4, 4), (4, 4))
 
 
+def test_channels_and_queues_in_turn_within_a_read_are_told_apart(client: Client):
+    """What is counted once a read belongs to the channel that published it."""
+    client.call(spec.QueueDeclare(queue="q2"))
+    client.open(2)
+    client.feed(*[each for _ in range(3) for each in (publish("q"), publish("q2"))])
+    mixed = [publish("q"), publish("q2", channel=2), publish("q"), publish("q2", channel=2)]
+    client.feed(*mixed, publish("nowhere", channel=2), publish("q", channel=2))
+    flows = {each.number: each.by_exchange for each in flows_of(client.session.channels())}
+    assert flows == {1: {"": 8}, 2: {"": 4}}
+    counts = dict(client.session.channel_counts())
+    assert sorted(each.publish for each in counts.values()) == [4, 8]
+    assert counted(client.world.counts.of_vhost("/")) == {"publish": 12, "drop_unroutable": 1}
+    assert exchange(client, "") == (12, 11)
+    assert list(client.world.counts.of_exchange("/", "").by_queue.values()) == [6, 5]
+
+
+def test_messages_before_their_channel_closes_are_counted(client: Client):
+    client.open(2)
+    client.feed(
+        publish("q", channel=2),
+        publish("q", channel=2),
+        MethodCommand(2, spec.ChannelClose()),
+        publish("q"),
+    )
+    assert counted(client.world.counts.of_vhost("/")) == {"publish": 3}
+    assert exchange(client, "") == (3, 3)
+
+
 def test_deliveries_acks_and_what_comes_again(client: Client):
     client.feed(*[publish("q") for _ in range(4)])
     client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
@@ -97,6 +127,11 @@ def test_messages_without_a_route_are_dropped_or_returned(client: Client):
     found = {"publish": 2, "return_unroutable": 1, "drop_unroutable": 1}
     assert places(client) == [found, found, {}]
     assert exchange(client, "") == (2, 0)
+    client.feed(publish("nowhere", "amq.direct"), publish("q"))
+    (flows,) = flows_of(client.session.channels())
+    assert flows.unroutable == {"": (1, 1), "amq.direct": (0, 1)}
+    of_exchange = client.world.counts.of_exchange("/", "amq.direct")
+    assert (of_exchange.return_unroutable, of_exchange.drop_unroutable) == (0, 1)
 
 
 def test_channels_that_come_and_go(client: Client):

@@ -175,6 +175,34 @@ def test_a_transaction_has_a_size_limit() -> None:
     assert closed(lines) == "transaction is larger than 100 bytes"
 
 
+def test_a_transaction_that_outgrows_its_limit_within_one_read_is_refused() -> None:
+    client = Client(World(), limits=SessionLimits(transaction_bytes=500)).open()
+    client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
+    one = publish(body=b"x" * 200)
+    lines = client.feed(one, one, one, MethodCommand(1, spec.TxCommit()))
+    assert closed(lines) == "transaction is larger than 500 bytes"
+    assert ready(client) == 0
+
+
+def test_an_ack_of_nothing_closes_the_channel_of_a_transaction_that_is_too_large_once() -> None:
+    client = Client(World(), limits=SessionLimits(transaction_bytes=100)).open()
+    client.call(spec.QueueDeclare(queue="q"), spec.TxSelect())
+    lines = client.feed(publish(body=b"x" * 60), publish(body=b"x" * 60), Ack(1, 7, False))
+    assert closed(lines) == "transaction is larger than 100 bytes"
+
+
+def test_of_one_read_a_commit_returns_what_is_mandatory_and_has_lost_its_queue(
+    client: Client,
+) -> None:
+    client.call(spec.TxSelect())
+    kinds = [True, True, False, True, False]
+    client.feed(*[publish(body=b"%d" % n, mandatory=is_it) for n, is_it in enumerate(kinds)])
+    client.call(spec.QueueDelete(queue="q"))
+    lines = client.call(spec.TxCommit())
+    assert sum("basic.return" in line for line in lines) == kinds.count(True)
+    assert lines[-1] == "1 tx.commit-ok"
+
+
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_what_a_transaction_will_return_counts_for_its_size_once(is_kept: bool) -> None:
     """Also where an exchange keeps it: a history goes on without a binding."""

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.errors import AmqpError
-from broker.session.unacked import DeliverySource, Unacked
+from broker.session.unacked import DeliverySource, GivenBack, Unacked
 
 A, B = DeliverySource(1, "a"), DeliverySource(2, "b")
 
@@ -114,3 +114,34 @@ def test_behaves_as_a_plain_dict_of_tags(script: list[tuple[str, int, int, int]]
             assert not known
         assert ledger.count == len(model)
         assert ledger.entries() == [(tag, *entry) for tag, entry in model.items()]
+
+
+def test_what_was_given_back_can_be_settled_without_an_error_and_settles_nothing() -> None:
+    ledger = filled()
+    assert ledger.give_back([1, 3, 4]) == [(A, [10]), (A, [12]), (B, [50])]
+    assert ledger.count == 3
+    assert ledger.take_through(4) == [(A, [11])]  # the rest of what it means
+    assert ledger.take_through(4) == []
+    with pytest.raises(AmqpError, match="unknown delivery tag 2"):
+        ledger.take_through(2)  # that one the client has settled itself
+    assert ledger.take_through(7) == [(A, [13, 14])]
+
+
+def test_the_held_are_those_of_one_consumer_and_queue_the_oldest_first() -> None:
+    ledger = filled()
+    ledger.take_one(2)
+    assert ledger.held(1, "a", most=10, through=6) == [(1, 0), (3, 0), (6, 0)]
+    assert ledger.held(1, "a", most=2, through=99) == [(1, 0), (3, 0)]
+    assert ledger.held(2, "a", most=10, through=99) == []
+    ledger.lose(A)
+    assert ledger.held(1, "a", most=10, through=99) == []
+
+
+@given(st.lists(st.sets(st.integers(1, 40)), max_size=8))
+def test_tags_given_back_are_a_set_in_few_ranges(steps: list[set[int]]) -> None:
+    found, model = GivenBack(), set[int]()
+    for tags in steps:
+        found.add(sorted(tags - model))
+        model |= tags
+        assert {tag for tag in range(42) if tag in found} == model
+        assert found.ranges == sum(tag - 1 not in model for tag in model)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -15,12 +17,27 @@ import pytest
 from broker.storage import log_files
 from broker.storage.commit_writer import CommitFailed
 from broker.storage.group_commit import GroupCommit
-from broker.storage.log_files import FEW_FILES, OPEN_MAX, TAIL, LogFolder
+from broker.storage.log_files import (
+    BALANCE_MAX,
+    FEW_FILES,
+    LITTLE_BYTES,
+    OPEN_MAX,
+    Append,
+    LogFolder,
+)
 from broker.storage.store import StoreDamaged, open_store
 
 pytestmark = pytest.mark.asyncio
 
 NAME = "log/7/0000000000.segment"
+TAIL, TAIL2 = "log/tail", "log/tail2"
+
+
+@pytest.fixture(autouse=True)
+def short_tail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is filled with zeros when it is made: little is enough here."""
+    monkeypatch.setattr(log_files, "TAIL_BYTES_MAX", 200_000)
+    monkeypatch.setattr(log_files, "TAIL_MARGIN_BYTES", 20_000)
 
 
 @asynccontextmanager
@@ -51,6 +68,10 @@ async def test_writes_take_effect_in_order_and_are_read_back(tmp_path: Path) -> 
         assert journal.read(NAME, 2, 100) == b"23abc"
         assert journal.size(NAME) == 7
         assert journal.names("log/7") == [NAME]
+        assert journal.folders("log") == ["log/7"]
+        (tmp_path / "log/7/below").mkdir()
+        assert journal.names("log/7") == [NAME]
+        (tmp_path / "log/7/below").rmdir()
         journal.append(NAME, b"!")
         await synced(journal)
         assert journal.read(NAME, 6, 100) == b"c!"
@@ -125,23 +146,21 @@ async def test_what_the_tail_holds_is_repeated_by_the_next_start(tmp_path: Path)
             await synced(journal)
         journal.append(many(1)[0], b"one file, while the tail is not empty")
         await synced(journal)
-        promised = contents(tmp_path / "one")
+        sizes = {name: journal.size(name) for name in many(FEW_FILES + 5)}
+        promised = {name: journal.read(name, 0, size) for name, size in sizes.items() if size}
         shutil.copytree(tmp_path / "one/log", tmp_path / "kept")
-    assert TAIL in promised
+    assert len(promised) == FEW_FILES + 4
     for attempt in range(20):
         folder = tmp_path / str(attempt)
         shutil.copytree(tmp_path / "kept", folder / "log")
         for name, content in promised.items():
-            if name == TAIL:
-                continue
             least = len(durable.get(name, b"")) if name != many(3)[1] else 4
-            least = 0 if name == many(3)[2] else least
             kept = content[: random.randint(least, len(content))]
             (folder / name).write_bytes(kept)
-        async with opened(folder) as (journal, _):
+        async with opened(folder):
             found = contents(folder)
-            del found[TAIL]
-            assert found == {name: data for name, data in promised.items() if name != TAIL}
+            assert found.keys() - promised.keys() == {TAIL, TAIL2}
+            assert promised.items() <= found.items()
 
 
 async def test_a_tails_torn_end_is_left_out_and_damage_before_its_end_refuses_the_start(
@@ -236,10 +255,42 @@ async def test_a_long_tail_is_emptied_and_few_files_are_synced_themselves(
         for name in many(FEW_FILES + 1)[1:]:
             journal.remove(name)
         await synced(journal)
-        journal.append(NAME, b"y")
-        await synced(journal)
+        await asyncio.to_thread(journal._files._wait_for_emptying)  # of a file that was full
+        for _ in range(2 * BALANCE_MAX):
+            journal.append(NAME, b"y")
+            await synced(journal)
         assert tail.is_empty
         assert (journal.size(TAIL) or 0) < 11_000
+
+
+async def test_few_files_with_little_for_each_use_the_tail_once_such_batches_prevail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced_files: list[int] = []
+    real = os.fdatasync
+    monkeypatch.setattr(os, "fdatasync", lambda fd: (synced_files.append(fd), real(fd))[1])
+    folder = LogFolder(tmp_path)
+    little = [Append(name, b"x") for name in many(3)]
+    for _ in range(BALANCE_MAX - 1):
+        folder.commit(little)
+    assert len(synced_files) == 3 * (BALANCE_MAX - 1)
+    assert folder._tail.is_empty
+    for turn in range(BALANCE_MAX):  # now and then a file alone changes nothing
+        folder.commit(little[:1] if turn % 4 == 3 else little)
+    assert not folder._tail.is_empty
+    folder._wait_for_emptying()  # the tail's other file is made
+    synced_files.clear()
+    for _ in range(BALANCE_MAX):
+        folder.commit(little)
+    assert not synced_files
+    much = [Append(name, bytes(LITTLE_BYTES)) for name in many(2)]
+    for _ in range(2 * BALANCE_MAX):
+        folder.commit(much)
+        folder._wait_for_emptying()  # of a file that was full
+    assert folder._tail.is_empty
+    sizes = [folder.size(name) or 0 for name in many(3)]
+    assert sizes[0] - sizes[2] == BALANCE_MAX // 4 + 2 * BALANCE_MAX * LITTLE_BYTES
+    folder.close()
 
 
 @pytest.mark.parametrize("call", ["write", "fdatasync"])
@@ -279,3 +330,77 @@ async def test_who_waits_for_files_alone_waits_for_no_sync_of_the_store(tmp_path
         journal.append(NAME, b"data")
         await synced(journal)
         assert not journal._writer._has_unsynced
+
+
+async def test_a_file_is_read_and_parsed_away_from_the_loop(tmp_path: Path) -> None:
+    threads: list[str] = []
+
+    def parse(data: bytes) -> tuple[int, bytes]:
+        threads.append(threading.current_thread().name)
+        return len(data), data
+
+    async with opened(tmp_path) as (journal, _):
+        journal.append(NAME, b"0123456789")
+        await synced(journal)
+        read: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
+        journal.read_soon(NAME, 3, 4, parse, read.put_nowait)
+        assert read.empty()
+        assert await read.get() == (4, b"3456")
+        journal.read_soon(NAME, 8, 100, parse, read.put_nowait)
+        assert await read.get() == (2, b"89")
+        journal.read_soon("log/7/none", 0, 100, parse, read.put_nowait)
+        assert await read.get() == (0, b"")
+    assert all(name.startswith("log-read") for name in threads)
+
+
+async def test_a_read_that_the_disk_refuses_is_a_failure_and_nobody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, size: int, position: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    told: list[bytes] = []
+    async with opened(tmp_path) as (journal, failures):
+        journal.append(NAME, b"0123456789")
+        await synced(journal)
+        monkeypatch.setattr(os, "pread", refuse)
+        journal.read_soon(NAME, 0, 10, bytes, told.append)
+        async with asyncio.timeout(20):
+            while not failures:
+                await asyncio.sleep(0)
+        assert isinstance(failures[0], OSError)
+        assert journal.is_failed
+    assert told == []
+
+
+async def test_reads_go_on_while_files_come_and_go(tmp_path: Path) -> None:
+    """A descriptor that is closed for another one, or with its file, is no wrong file's."""
+    names = [f"log/{number}/x" for number in range(OPEN_MAX + 50)]
+    wrong: list[bytes] = []
+    async with opened(tmp_path) as (journal, failures):
+        for number, name in enumerate(names):
+            journal.append(name, b"%06d" % number * 1000)
+        await synced(journal)
+        left, over = len(names) * 3, asyncio.Event()
+
+        def expect(number: int) -> Callable[[bytes], None]:
+            def done(found: bytes) -> None:
+                nonlocal left
+                if found not in (b"", b"%06d" % number * 1000):
+                    wrong.append(found)
+                left -= 1
+                if not left:
+                    over.set()
+
+            return done
+
+        for _ in range(3):
+            for number, name in enumerate(names):
+                journal.read_soon(name, 0, 6000, bytes, expect(number))
+                if number % 3 == 0:
+                    journal.remove(name)
+            await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await over.wait()
+        assert not failures
+    assert wrong == []

@@ -73,3 +73,28 @@ def test_the_process_that_has_it_is_named(tmp_path: Path) -> None:
         assert channel_id.stdin is not None
         channel_id.stdin.close()
     assert lock_owner(path) == ""
+
+
+def test_log_files_change_with_the_flush_and_not_before(tmp_path: Path) -> None:
+    path, name = made(tmp_path), "log/7/0000000000.segment"
+    tool = OfflineStore(path)
+    tool.append(name, b"0123456789")
+    assert tool.size(name) is None
+    tool.flush()
+    tool.cut(name, 4)
+    tool.append("log/8/x", b"dropped")
+    assert tool.read(name, 0, 100) == b"0123456789"
+    tool.close()
+    tool = OfflineStore(path)
+    assert tool.names("log/7") == [name]
+    assert tool.folders("log") == ["log/7"]
+    tool.cut(name, 4)
+    tool.barrier(name)
+    tool.flush()
+    read: list[bytes] = []
+    tool.read_soon(name, 1, 100, bytes, read.append)
+    assert read == [b"123"]
+    tool.remove(name)
+    tool.flush()
+    assert tool.folders("log") == []
+    tool.close()

@@ -38,3 +38,21 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "data" / "store" / "link").symlink_to(outside)
     assert close_to_others(tmp_path / "data") == []
     assert mode(outside) == 0o644
+
+
+def test_log_files_are_closed_and_what_lies_beside_them_is_not(tmp_path: Path) -> None:
+    """A node with `data_dir = /var` leaves /var/log as it is, but for its own."""
+    for name in ("log/tail", "log/7/0000000000.segment"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        (tmp_path / name).touch(mode=0o644)
+    tmp_path.chmod(0o755)
+    assert close_to_others(tmp_path) == []
+    assert mode(tmp_path) == mode(tmp_path / "log") == mode(tmp_path / "log" / "7") == 0o700
+    assert mode(tmp_path / "log" / "tail") == 0o600
+    (tmp_path / "log" / "syslog").touch(mode=0o644)
+    for path in (tmp_path, tmp_path / "log", tmp_path / "log" / "7"):
+        path.chmod(0o755)
+    assert close_to_others(tmp_path) == []
+    assert mode(tmp_path) == mode(tmp_path / "log") == 0o755
+    assert mode(tmp_path / "log" / "7") == 0o700
+    assert mode(tmp_path / "log" / "syslog") == 0o644

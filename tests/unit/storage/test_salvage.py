@@ -21,6 +21,9 @@ from broker.storage.store import (
     StoreUnusable,
     open_store,
 )
+from raft.core.messages import Entry
+from raft.log_keys import Base
+from raft.segments import records
 
 
 def message(number: int, size: int = 1000) -> Message:
@@ -303,3 +306,101 @@ def test_a_damaged_store_of_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnusable, match="newer version"):
         salvage.open_or_salvage(path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["live", "store"]
+
+
+def log_files(data: Path) -> dict[str, str]:
+    """The log files of a group, a tail, and what is none of ours."""
+    for name in ("log/tail", "log/9/0000000000.segment", "log/syslog", "log/12x/y"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        (data / name).write_text(name)
+    return {"tail": "log/tail", "9/0000000000.segment": "log/9/0000000000.segment"}
+
+
+def below(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_log_files_are_set_aside_with_the_store_that_knew_them(tmp_path: Path) -> None:
+    """P30: without its records nobody can tell what of them counts."""
+    path = tmp_path / "store"
+    write(path, 50)
+    flip_a_bit(path)
+    own = log_files(tmp_path)
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+    assert report is not None
+    assert Path(report.log_files) == tmp_path / "log.damaged-1"
+    assert report.logs == {9: []}
+    assert "log/tail" in report.tail
+    assert below(tmp_path / "log.damaged-1") == own
+    assert below(tmp_path / "log") == {"syslog": "log/syslog", "12x/y": "log/12x/y"}
+    (path / "CURRENT").unlink()
+    log_files(tmp_path)
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+    assert report is not None
+    assert Path(report.log_files) == tmp_path / "log.damaged-2"
+    assert below(tmp_path / "log.damaged-1") == own
+
+
+def test_the_report_says_what_the_log_files_hold(tmp_path: Path) -> None:
+    """What only the tail has is in the files first; a damaged entry is left out."""
+    path, live = tmp_path / "store", tmp_path / "busy"
+    write(path, 50)
+    flip_a_bit(path)
+    head = records.segment_head(9, records.SegmentHead(Base(), begins=True))
+    entries = [records.record(records.seed_of(9), Entry(n, 1, 0, b"x" * 50)) for n in range(1, 7)]
+    entries[3] = entries[3][:-1] + b"y"
+    names = [f"log/{group}/0000000000.segment" for group in range(9, 20)]
+    folder = salvage.log_files.LogFolder(live)
+    folder.commit([salvage.log_files.Append(name, head) for name in names])
+    folder.commit([salvage.log_files.Append(names[0], b"".join(entries))])
+    shutil.copytree(live / "log", tmp_path / "log")  # as kill -9 leaves it
+    folder.close()
+    store, report = salvage.open_or_salvage(path)
+    store.close()
+    assert report is not None
+    assert report.tail == ""
+    assert report.logs[9] == [(1, 3), (5, 6)]
+    assert sorted(report.logs) == list(range(9, 20))
+    kept = Path(report.log_files, "9", "0000000000.segment").read_bytes()
+    assert kept == head + b"".join(entries)
+
+
+def test_log_files_of_a_salvage_cut_short_are_set_aside_by_the_next_start(tmp_path: Path) -> None:
+    """Whatever rename was the last: never is the new store in place beside the old log files."""
+    real = Path.rename
+    for last in range(5):
+        data = tmp_path / str(last)
+        data.mkdir()
+        path = data / "store"
+        write(path, 20)
+        flip_a_bit(path)
+        own = log_files(data)
+        done = 0
+
+        def rename(self: Path, target: Path, last: int = last) -> Path:
+            nonlocal done
+            if done == last:
+                raise SystemExit
+            done += 1
+            return real(self, target)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Path, "rename", rename)
+            if last < 4:
+                with pytest.raises(SystemExit):
+                    salvage.open_or_salvage(path)
+            else:
+                salvage.open_or_salvage(path)[0].close()
+        if path.exists() and last:
+            assert not salvage.log_files.own_entries(data)
+        store, _ = salvage.open_or_salvage(path)
+        store.close()
+        assert below(data / "log.damaged-1") == own
+        assert (data / "store.damaged-1").is_dir()
+        assert not (data / "store.salvaging").exists()

@@ -34,7 +34,7 @@ class _Plugin(NamedTuple):
 _BUILT_IN: Final = _Plugin(is_there=True)
 _WITH_OTHERS: Final = _Plugin(is_there=True, is_wanted=False)
 _MISSING: Final = _Plugin(is_there=False)
-_NO_STREAMS: Final = _Plugin(is_there=False, note="there are no streams yet")
+_NO_STREAMS: Final = _Plugin(is_there=False, note="there is no stream protocol yet")
 
 PLUGINS: Final[dict[str, _Plugin]] = {
     "rabbitmq_amqp1_0": _MISSING._replace(note="clients speak AMQP 0-9-1"),

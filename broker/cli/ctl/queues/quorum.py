@@ -9,17 +9,19 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, Final
 
-from broker.cli.ctl.api import EXIT_UNAVAILABLE, Api, CtlError, UsageError, segment
+from broker.cli.ctl.api import EXIT_DATA, EXIT_UNAVAILABLE, Api, CtlError, UsageError, segment
 from broker.cli.ctl.arguments import Invocation
 from broker.cli.ctl.change import Change
 from broker.cli.ctl.output import Answer, table
 
 _OK: Final = "ok"
+_KINDS: Final = {"classic": "classic queue", "quorum": "quorum queue", "stream": "stream"}
 _ANSWERS: Final = ("running", "flow", "syncing")
 """States of a queue whose node answers for it."""
 
 
-def _full(name: str) -> str:
+def full(name: str) -> str:
+    """The full name of a node that is given by its short one."""
     return name if "@" in name else f"rabbit@{name}"
 
 
@@ -27,22 +29,30 @@ def _quorum_path(call: Invocation) -> str:
     return f"/api/queues/quorum/{segment(call.vhost)}/{segment(call.arguments[0])}"
 
 
-def _check_type(api: Api, call: Invocation, missing: str, classic: str) -> None:
-    """Refuse what is no quorum queue.
+def check_type(api: Api, call: Invocation, wanted: str, missing: str, text: str) -> None:
+    """Refuse a queue of another type.
+
+    Args:
+        api: The node.
+        call: Its first argument is the queue.
+        wanted: The type that it must have.
+        missing: Text if there is no such queue.
+        text: Text if it is of another type, which is put in for "{}".
 
     Raises:
-        CtlError: 69 with `missing` or `classic`.
+        CtlError: 69.
     """
     path = f"/api/queues/{segment(call.vhost)}/{segment(call.arguments[0])}"
     queue = api.ask("GET", path, missing=CtlError(EXIT_UNAVAILABLE, missing))
-    if queue.get("type") != "quorum":
-        raise CtlError(EXIT_UNAVAILABLE, classic)
+    found = str(queue.get("type"))
+    if found != wanted:
+        raise CtlError(EXIT_UNAVAILABLE, text.format(_KINDS.get(found, found)))
 
 
 def delete_member(api: Api, call: Invocation) -> None:
     """Take a replica away from a node."""
-    _check_type(api, call, "not_found", "Cannot add members to a classic queue")
-    body = {"node": _full(call.arguments[1])}
+    check_type(api, call, "quorum", "not_found", "Cannot add members to a {}")
+    body = {"node": full(call.arguments[1])}
     api.ask("DELETE", f"{_quorum_path(call)}/replicas/delete", body)
 
 
@@ -54,7 +64,7 @@ def check_strategy(call: Invocation) -> None:
 
 def grow(api: Api, call: Invocation) -> Answer:
     """Give quorum queues that match (or those with an even number of replicas) one on a node."""
-    node, strategy = _full(call.arguments[0]), call.arguments[1]
+    node, strategy = full(call.arguments[0]), call.arguments[1]
     body = {
         "strategy": strategy,
         "vhost_pattern": call.values.get("vhost_pattern", ".*"),
@@ -65,11 +75,20 @@ def grow(api: Api, call: Invocation) -> Answer:
 
 def shrink(api: Api, call: Invocation) -> Answer:
     """Take the replicas of all quorum queues away from a node."""
-    node = _full(call.arguments[0])
+    node = full(call.arguments[0])
     found = api.ask("DELETE", f"/api/queues/quorum/replicas/on/{segment(node)}/shrink", {})
     if "errors_only" in call.flags:
         found = [each for each in found if each["result"] != _OK]
     return _changed(found)
+
+
+def force_shrink(api: Api, call: Invocation) -> str:
+    """Have the node's replica go on alone, where the others are damaged or lost."""
+    path = f"/api/queues/{segment(call.vhost)}/{segment(call.arguments[0])}/replicas/force_shrink"
+    missing = CtlError(EXIT_DATA, f"no queue '{call.arguments[0]}' in vhost '{call.vhost}'")
+    body = {"force": "force" in call.flags}
+    found = api.ask("POST", path, body, missing=missing, refused=EXIT_DATA)
+    return str(found["text"])
 
 
 def _changed(found: list[dict[str, Any]]) -> Answer:
@@ -86,7 +105,7 @@ def check_position(call: Invocation) -> None:
 def peek(api: Api, call: Invocation) -> Answer:
     """Show a ready message, 1 is the head; it stays where it is."""
     missing = f"Target queue was not found in virtual host '{call.vhost}'"
-    _check_type(api, call, missing, "Cannot peek into a classic queue")
+    check_type(api, call, "quorum", missing, "Cannot peek into a {}")
     path = f"{_quorum_path(call)}/peek/{call.arguments[1]}"
     status, found = api.look(path)
     if status == HTTPStatus.NOT_FOUND:
@@ -99,7 +118,7 @@ def peek(api: Api, call: Invocation) -> Answer:
 def reclaim_quorum_memory(api: Api, call: Invocation) -> str:
     """Have the node collect garbage; the logs themselves are trimmed as messages leave."""
     missing = f"Target queue was not found in virtual host '{call.vhost}'"
-    _check_type(api, call, missing, "This operation is not applicable to classic queues")
+    check_type(api, call, "quorum", missing, "This operation is not applicable to {}s")
     api.request("POST", "/api/node/force_gc")
     return "The log of a quorum queue is trimmed by itself; the node's free memory was given back"
 
@@ -150,6 +169,14 @@ QUORUM: Final[dict[str, Change]] = {
         1,
         "<node> [--errors-only]",
         "Shrinking quorum queues on {0}...",
+        is_answer=True,
+    ),
+    "force_shrink_member_to_current_member": Change(
+        force_shrink,
+        1,
+        1,
+        "[--vhost <vhost>] <queue> [--force]",
+        "Having the replica of queue {0} on {node} go on alone ...",
         is_answer=True,
     ),
     "peek": Change(

@@ -228,7 +228,8 @@ def trace(*, is_traced: bool) -> Callable[[Api, Invocation], str | None]:
 
     def run(api: Api, call: Invocation) -> str | None:
         path = f"/api/vhosts/{segment(call.vhost)}/tracing"
-        api.ask(method, path, missing=no_vhost(call.vhost))
+        body = {"acks": True} if is_traced and "acks" in call.flags else None
+        api.ask(method, path, body, missing=no_vhost(call.vhost))
         return f"Trace {word} for vhost {call.vhost}"
 
     return run

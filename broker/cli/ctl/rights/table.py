@@ -79,7 +79,7 @@ RIGHTS: dict[str, Change] = {
         accounts.trace(is_traced=True),
         0,
         0,
-        "[--vhost <vhost>]",
+        "[--vhost <vhost>] [--acks]",
         'Starting tracing for vhost "{vhost}" ...',
     ),
     "trace_off": Change(

@@ -18,7 +18,7 @@ from broker.management.report import NODE, QUEUES, Report
 from broker.management.resources.checks.stop_safety import is_only_copy_on
 from broker.management.resources.messages import prove_alive
 from broker.management.resources.queues import QueueStates, group_sizes
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 
 _PROTOCOLS: Final = {
     "amqp": "amqp",
@@ -108,7 +108,7 @@ async def _listeners(call: Call) -> list[dict[str, Any]]:
 
 
 async def quorum_critical(call: Call) -> web.Response:
-    """GET /api/health/checks/node-is-quorum-critical: ok if no quorum queue needs this node."""
+    """GET /api/health/checks/node-is-quorum-critical: ok if no queue loses its majority."""
     here = call.control.name
     if len(call.catalogue.nodes()) == 1:
         return _ok(reason="single node cluster")
@@ -116,7 +116,7 @@ async def quorum_critical(call: Call) -> web.Response:
     states = await run(QueueStates.merged(await call.reports.gather(QUEUES)))
 
     def is_critical(queue: Queue) -> bool:
-        if queue.type != "quorum" or here not in queue.members:
+        if queue.type not in REPLICATED or here not in queue.members:
             return False
         left = [node for node in states.online_members(queue) if node != here]
         return len(left) <= len(queue.members) // 2
@@ -125,7 +125,7 @@ async def quorum_critical(call: Call) -> web.Response:
         {
             "name": queue.name,
             "readable_name": f"queue '{queue.name}' in virtual host '{queue.vhost}'",
-            "type": "quorum",
+            "type": queue.type,
             "virtual_host": queue.vhost,
         }
         for queue in await run(kept(call.catalogue.all_queues(), is_critical))
@@ -177,7 +177,7 @@ async def without_vote(call: Call) -> web.Response:
     states = await run(QueueStates.merged(await call.reports.gather(QUEUES)))
 
     def is_new(queue: Queue) -> bool:
-        is_member = queue.type == "quorum" and here in queue.members
+        is_member = queue.type in REPLICATED and here in queue.members
         return is_member and here not in (states.voters(queue.uid) or (here,))
 
     found = [
@@ -229,7 +229,7 @@ async def aliveness(call: Call) -> web.Response:
 
 async def node_check(call: Call) -> web.Response:
     """GET /api/healthchecks/node[/NODE], RabbitMQ's old check: the node serves, without alarms."""
-    name = call.request.match_info.get("node", call.control.name)
+    name = call.names.get("node", call.control.name)
     if call.catalogue.node(name) is None:
         raise not_found()
     report = (await call.reports.gather(NODE)).get(name)

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Generator
 from typing import Final, NamedTuple
 
 from broker.errors import quoted
-from broker.management.pace import kept
+from broker.management.pace import STEP, kept
 from broker.management.resources.queues import QueueStates
 from broker.metadata.catalogue import Catalogue
-from broker.metadata.records import Queue
+from broker.metadata.records import REPLICATED, Queue
 
 KINDS: Final = ("alarm", "metadata", "quorum", "mirror", "classic")
 NAMED_MAX: Final = 10
@@ -64,26 +64,37 @@ def reasons_against(node: str, view: ClusterView) -> Generator[None, None, list[
         text = f"{len(left)} of {len(members)} nodes would run: no majority, nobody would be served"
         found.append(Reason("metadata", text))
     queues = catalogue.queues_on(node)
-    for kind, text, is_meant in (
+    for kind, texts, is_meant in (
         (
             "quorum",
-            "would lose their quorum: wait until their other members have caught up",
+            (
+                "would lose its quorum: wait until its other members have caught up",
+                "would lose their quorum: wait until their other members have caught up",
+            ),
             lambda queue: _needs_for_quorum(queue, node, states),
         ),
         (
             "mirror",
-            "have no other synchronised copy: wait, or use sync_queue",
+            (
+                "has no other synchronised copy: wait, or use sync_queue",
+                "have no other synchronised copy: wait, or use sync_queue",
+            ),
             lambda queue: is_only_copy_on(queue, node, catalogue),
         ),
         (
             "classic",
-            "have messages on this node alone: consume or move them (migrate_queue), mirror the "
-            "queues, or accept that they are away meanwhile, and that what is not durable is lost",
+            (
+                "has messages on this node alone: consume or move them (migrate_queue), mirror the "
+                "queue, or accept that it is away meanwhile, and that what is not durable is lost",
+                "have messages on this node alone: consume or move them (migrate_queue), mirror "
+                "the queues, or accept that they are away meanwhile, and that what is not durable "
+                "is lost",
+            ),
             lambda queue: _holds_alone(queue, node, catalogue, states),
         ),
     ):
         meant = yield from kept(queues, is_meant)
-        found += _about(kind, meant, text)
+        found += _about(kind, meant, texts)
     return found
 
 
@@ -97,11 +108,12 @@ def lacks_of(node: str, view: ClusterView) -> Generator[None, None, list[Reason]
     catalogue, states = view.catalogue, view.states
     found: list[Reason] = []
     for kind, text, is_meant in (
-        ("quorum", "wait for their replica", lambda queue: _lacks_replica(queue, node, states)),
-        ("mirror", "wait for their mirror", lambda queue: _lacks_mirror(queue, node, catalogue)),
+        ("quorum", "replica", lambda queue: _lacks_replica(queue, node, states)),
+        ("mirror", "mirror", lambda queue: _lacks_mirror(queue, node, catalogue)),
     ):
         meant = yield from kept(catalogue.all_queues(), is_meant)
-        found += _about(kind, meant, f"{text} on node {node}")
+        where = f"{text} on node {node}"
+        found += _about(kind, meant, (f"waits for its {where}", f"wait for their {where}"))
     return found
 
 
@@ -116,12 +128,55 @@ def is_only_copy_on(queue: Queue, node: str, catalogue: Catalogue) -> bool:
     return not any(mirror in ring.synced for mirror in ring.mirrors())
 
 
-def _about(kind: str, queues: list[Queue], text: str) -> list[Reason]:
+def _about(kind: str, queues: list[Queue], texts: tuple[str, str]) -> list[Reason]:
+    """One reason for some queues; the texts are for one and for several."""
     if not queues:
         return []
     names = ", ".join(quoted("queue", each.name, each.vhost) for each in queues[:NAMED_MAX])
     more = f" and {len(queues) - NAMED_MAX} more" if len(queues) > NAMED_MAX else ""
-    return [Reason(kind, f"{len(queues)} queues {text}: {names}{more}", tuple(queues))]
+    said = f"1 queue {texts[0]}" if len(queues) == 1 else f"{len(queues)} queues {texts[1]}"
+    return [Reason(kind, f"{said}: {names}{more}", tuple(queues))]
+
+
+class StopEffects(NamedTuple):
+    """What the stop of a node does to queues that go on without it.
+
+    Attributes:
+        moved: Another node leads them then.
+        copies: They have a copy less meanwhile, and are led by another node already.
+        alone: They are on this node alone: away meanwhile.
+        stuck: They lose their quorum or their only synchronised copy: away meanwhile.
+    """
+
+    moved: list[Queue]
+    copies: list[Queue]
+    alone: list[Queue]
+    stuck: list[Queue]
+
+
+def effects_of_stop(node: str, view: ClusterView) -> Generator[None, None, StopEffects]:
+    """Sort the queues of a node by what its stop does to them, in steps.
+
+    Args:
+        node: The node.
+        view: The cluster.
+    """
+    effects = StopEffects([], [], [], [])
+    for number, queue in enumerate(view.catalogue.queues_on(node), 1):
+        _place_of(queue, node, view, effects).append(queue)
+        if not number % STEP:
+            yield
+    return effects
+
+
+def _place_of(queue: Queue, node: str, view: ClusterView, effects: StopEffects) -> list[Queue]:
+    if _needs_for_quorum(queue, node, view.states) or (
+        queue.ring is not None and is_only_copy_on(queue, node, view.catalogue)
+    ):
+        return effects.stuck
+    if queue.type not in REPLICATED and queue.ring is None:
+        return effects.alone
+    return effects.moved if view.states.node(queue) == node else effects.copies
 
 
 def _ready_members(queue: Queue, states: QueueStates) -> set[str]:
@@ -132,7 +187,7 @@ def _ready_members(queue: Queue, states: QueueStates) -> set[str]:
 
 
 def _needs_for_quorum(queue: Queue, node: str, states: QueueStates) -> bool:
-    if queue.type != "quorum" or node not in queue.members:
+    if queue.type not in REPLICATED or node not in queue.members:
         return False
     has_leader = queue.uid in states.served
     return not has_leader or len(_ready_members(queue, states) - {node}) <= len(queue.members) // 2
@@ -148,7 +203,7 @@ def _holds_alone(queue: Queue, node: str, catalogue: Catalogue, states: QueueSta
 
 
 def _lacks_replica(queue: Queue, node: str, states: QueueStates) -> bool:
-    if queue.type != "quorum" or node not in queue.members:
+    if queue.type not in REPLICATED or node not in queue.members:
         return False
     return queue.uid not in states.served or node not in _ready_members(queue, states)
 

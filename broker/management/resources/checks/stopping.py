@@ -12,7 +12,8 @@ from aiohttp import web
 from broker.errors import quoted
 from broker.management.answers import UNAVAILABLE, json, not_found
 from broker.management.call import Call, Endpoint
-from broker.management.report import NODE, QUEUES
+from broker.management.report import NODE, QUEUES, Report
+from broker.management.reports import alarms_in
 from broker.management.resources.checks.stop_safety import (
     NAMED_MAX,
     Check,
@@ -22,31 +23,30 @@ from broker.management.resources.checks.stop_safety import (
     reasons_against,
 )
 from broker.management.resources.queues import QueueStates
-from broker.metadata.catalogue import Catalogue
-
-_ALARMS = {"memory_alarm": "memory", "disk_alarm": "disk"}
 
 
-def _node(call: Call) -> str:
-    name = call.request.match_info.get("node", call.control.name)
+def node_of(call: Call) -> str:
+    """The node in the path, or this one.
+
+    Raises:
+        ApiError: 404.
+    """
+    name = call.names.get("node", call.control.name)
     if call.catalogue.node(name) is None:
         raise not_found()
     return name
 
 
+async def seen(call: Call, reports: dict[str, Report]) -> ClusterView:
+    """The cluster by the nodes' reports, with NODE and QUEUES."""
+    states = await call.reports.pace.run(QueueStates.merged(reports))
+    return ClusterView(call.catalogue, states, set(reports), alarms_in(reports))
+
+
 async def _found(call: Call, node: str, check: Check) -> list[Reason]:
-    catalogue: Catalogue = call.catalogue
     applied = call.cluster.metadata.applied_index
     reports = await call.reports.gather(NODE, QUEUES)
-    alarms = [
-        f"{word} alarm on node {name}"
-        for name, report in reports.items()
-        for key, word in _ALARMS.items()
-        if report.node.get(key)
-    ]
-    run = call.reports.pace.run
-    states = await run(QueueStates.merged(reports))
-    found = await run(check(node, ClusterView(catalogue, states, set(reports), alarms)))
+    found = await call.reports.pace.run(check(node, await seen(call, reports)))
     if check is lacks_of:
         report = reports.get(node)
         if report is None or not report.node["is_serving"]:
@@ -82,13 +82,13 @@ def _answer(node: str, found: list[Reason]) -> web.Response:
 
 async def safe_to_stop(call: Call) -> web.Response:
     """GET /api/health/checks/safe-to-stop[/NODE]: a stop of the node interrupts nobody."""
-    node = _node(call)
+    node = node_of(call)
     return _answer(node, await _found(call, node, reasons_against))
 
 
 async def caught_up(call: Call) -> web.Response:
     """GET /api/health/checks/caught-up[/NODE]: the node has all that others have."""
-    node = _node(call)
+    node = node_of(call)
     return _answer(node, await _found(call, node, lacks_of))
 
 

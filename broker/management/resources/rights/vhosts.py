@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -27,13 +27,14 @@ from broker.management.statistics.message_stats import detailed, of_messages
 from broker.metadata.commands import AddVhost, DeleteVhost
 from broker.metadata.configured import limits
 from broker.metadata.records import Vhost
+from broker.session.traced_vhosts import TracedVhosts
 
 TAGS_MAX = 32
 NAME_BYTES_MAX = 255
 """No client could open one with a longer name."""
 
 
-def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> dict[str, Any]:
+def _item(vhost: Vhost, reports: dict[str, Report], traced: TracedVhosts) -> dict[str, Any]:
     return {
         "cluster_state": {
             node: "running" if report.node["is_serving"] else "stopped"
@@ -51,7 +52,8 @@ def _item(vhost: Vhost, reports: dict[str, Report], traced: Collection[str]) -> 
         },
         "name": plain(vhost.name),
         "tags": list(vhost.tags),
-        "tracing": vhost.name in traced,
+        "tracing": vhost.name in traced.firehose,
+        **({"tracing_acks": True} if vhost.name in traced.with_acks else {}),
     }
 
 
@@ -66,7 +68,7 @@ async def show_all(call: Call) -> Parts:
     reports = await call.reports.gather(NODE, TOTALS, STATISTICS, ages=call.ages())
     return await call.listed(
         [vhost for vhost in call.catalogue.vhosts() if call.sees(vhost.name)],
-        lambda vhost: _item(vhost, reports, call.serving.context.traced.names),
+        lambda vhost: _item(vhost, reports, call.serving.context.traced),
         order=lambda vhost: vhost.name,
         name=lambda vhost: plain(vhost.name),
     )
@@ -78,7 +80,7 @@ async def show(call: Call) -> web.Response:
     if vhost is None:
         raise not_found()
     reports = await call.reports.gather(NODE, TOTALS, STATISTICS, ages=call.ages())
-    traced = call.serving.context.traced.names
+    traced = call.serving.context.traced
     return json(paging.only_columns(_item(vhost, reports, traced), call.query))
 
 
@@ -127,23 +129,28 @@ async def put(call: Call) -> web.Response:
     return stored(is_new=is_new)
 
 
-async def _trace(call: Call, vhost: str, *, is_traced: bool) -> None:
+async def _trace(call: Call, vhost: str, *, is_traced: bool, with_acks: bool = False) -> None:
     """Switch the firehose.
 
     Raises:
         ApiError: 503, not all nodes did it; those that did go on.
     """
-    failed = await call.operations.tracing.set(vhost, is_traced=is_traced)
+    failed = await call.operations.tracing.set(vhost, is_traced=is_traced, with_acks=with_acks)
     if failed:
         raise unavailable(f"not on all nodes, try again: {'; '.join(failed)}")
 
 
 async def trace(call: Call) -> web.Response:
-    """PUT and DELETE /api/vhosts/VHOST/tracing (ours): the firehose, and nothing else of it."""
+    """PUT and DELETE /api/vhosts/VHOST/tracing (ours): the firehose, and nothing else of it.
+
+    With `"acks": true` acknowledgements leave copies, too.
+    """
     name = call.vhost()
     if call.catalogue.vhost(name) is None:
         raise not_found()
-    await _trace(call, name, is_traced=call.request.method == "PUT")
+    is_traced = call.request.method == "PUT"
+    with_acks = is_traced and request_body.flag(await call.body(), "acks")
+    await _trace(call, name, is_traced=is_traced, with_acks=with_acks)
     return no_content()
 
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from broker.cluster.replicas.placement import SPREAD, leader, locator, quorum_members
+from broker.cluster.replicas.placement import SPREAD, leader, locator, replica_nodes
 
 
 def test_declaring_node_and_those_with_fewest_replicas() -> None:
     """Rows: 1.16 initial size"""
     load = {"a": 9, "b": 3, "c": 1, "d": 2}
-    assert quorum_members("a", "abcd", load) == ("a", "c", "d")
+    assert replica_nodes("a", "abcd", load) == ("a", "c", "d")
 
 
 def test_down_nodes_are_taken_last_and_small_clusters_give_what_they_have() -> None:
-    assert quorum_members("a", "ac", {"b": 0, "c": 5}, members="abc") == ("a", "c", "b")
-    assert quorum_members("a", "a", {}) == ("a",)
+    assert replica_nodes("a", "ac", {"b": 0, "c": 5}, members="abc") == ("a", "c", "b")
+    assert replica_nodes("a", "a", {}) == ("a",)
 
 
 def test_leader_locator() -> None:
@@ -38,7 +38,7 @@ def test_a_master_locators_argument_wins_and_a_leader_locators_policy() -> None:
 
 def test_unasked_leaders_of_quorum_queues_are_spread() -> None:
     """Classic queues stay where they are declared: their home is their only copy."""
-    assert locator("quorum", {}, {}, "") == SPREAD
+    assert locator("quorum", {}, {}, "") == locator("stream", {}, {}, "") == SPREAD
     assert locator("classic", {}, {}, "") == "client-local"
     assert locator("quorum", {}, {}, "client-local") == "client-local"
     led = {"a": 0, "b": 0, "c": 0}

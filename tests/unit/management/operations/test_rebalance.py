@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.feature_flags import STREAM_QUEUE
 from broker.management.operations.balance import Movable
 from broker.management.operations.rebalance import Selection, movable, served_by
 from broker.management.report import Report, Served
@@ -49,8 +50,29 @@ def test_mirrored_and_quorum_queues_move_and_plain_ones_do_not():
     assert found(asker, reports, queue_pattern="^q") == [quorum]
     assert found(asker, reports, vhost_pattern="other") == []
     assert served_by(asker.machine.catalogue, [mirrored, quorum], [ONE, TWO]) == [
-        {"node": ONE, "quorum": 0, "classic": 1},
-        {"node": TWO, "quorum": 1, "classic": 0},
+        {"node": ONE, "quorum": 0, "classic": 1, "stream": 0},
+        {"node": TWO, "quorum": 1, "classic": 0, "stream": 0},
+    ]
+
+
+def test_streams_move_as_quorum_queues_do():
+    asker = founded()
+    asker.ask(commands.EnableFeatures((STREAM_QUEUE,)))
+    asker.queue("quorum", arguments=QUORUM, members=(ONE, TWO))
+    asker.queue("stream", arguments={"x-queue-type": "stream"}, members=(ONE, TWO))
+    uid = {each.name: each.uid for each in asker.machine.catalogue.queues()}
+    names = ("quorum", "stream")
+    reports = {
+        ONE: Report(served=[served(asker, name, 3) for name in names], replicas=list(uid.values())),
+        TWO: Report(replicas=list(uid.values())),
+    }
+    quorum, stream = (Movable(uid[name], ONE, 3, (ONE, TWO)) for name in names)
+    assert found(asker, reports) == [quorum, stream]
+    assert found(asker, reports, type="quorum") == [quorum]
+    assert found(asker, reports, type="stream") == [stream]
+    assert found(asker, reports, type="classic") == []
+    assert served_by(asker.machine.catalogue, [quorum, stream], [ONE]) == [
+        {"node": ONE, "quorum": 1, "classic": 0, "stream": 1}
     ]
 
 

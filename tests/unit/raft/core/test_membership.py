@@ -199,3 +199,27 @@ def test_history_knows_the_configuration_at_an_index() -> None:
     assert [history.at(index) for index in (0, 4, 5, 9)] == [one, one, two, two]
     assert history.truncated(5)
     assert history.current == one
+
+
+def test_a_learner_gets_small_appends_until_it_votes() -> None:
+    """No commit waits for a learner, so what it lacks goes in small pieces between the others'."""
+    net = Net("a", "b", "c", learner_append_bytes=200, learner_inflight_bytes=300)
+    net.elect("a")
+    with_learner(net, "a", "d")
+
+    def flight() -> list[int]:
+        """Entries of each append that is under way to it, where none is answered."""
+        net.cut = {("d", "a")}
+        for _ in range(8):
+            net["a"].node.propose(b"x" * 84)  # 100 bytes, as it travels
+        sent = net["a"].drain()
+        net.heal()
+        net.post(sent)
+        net.run()
+        return [len(m.entries) for m in sent if isinstance(m, Append) and m.to == "d"]
+
+    assert flight() == [2, 2]
+    net.tick(3)
+    assert net["d"].node.last_index == net["a"].node.last_index
+    changed(net, "a", "voter", "d")
+    assert flight() == [8]

@@ -27,6 +27,7 @@ def progress(mode: Mode, *, match: int = 3, next_index: int = 6) -> Progress:
         (Mode.PROBE, 5, 0, True, 4),
         (Mode.PROBE, 5, 9, True, 5),
         (Mode.PROBE, 4, 2, False, 6),
+        (Mode.PROBE, 3, 2, False, 6),
         (Mode.REPLICATE, 5, 4, True, 4),
         (Mode.REPLICATE, 3, 2, False, 6),
         (Mode.SNAPSHOT, 5, 4, False, 6),
@@ -38,6 +39,15 @@ def test_refusal(mode: Mode, rejected: int, hint: int, *, is_news: bool, next_in
     assert made.refused(rejected, hint) is is_news
     assert made.next == next_index
     assert made.next > made.match
+
+
+def test_probe_at_the_known_match_that_is_refused_waits_for_a_heartbeat() -> None:
+    """The follower has lost what it confirmed; no earlier entry may be sent."""
+    made = progress(Mode.PROBE, match=3, next_index=4)
+    made.sent(1, 4, 100)
+    assert not made.refused(3, 1)
+    assert made.next == 4
+    assert made.is_paused
 
 
 def test_acknowledgement_ends_a_probe_and_frees_the_window() -> None:

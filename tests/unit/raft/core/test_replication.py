@@ -221,6 +221,25 @@ def test_heartbeats_go_to_those_who_heard_and_said_nothing_since_the_last() -> N
     assert {m.to for m in net.sent if isinstance(m, Heartbeat) and m.answer} == {"b", "c"}
 
 
+def test_a_commit_is_told_at_once_where_the_leader_was_asked_to() -> None:
+    """The others hear of it with what comes next, at the latest with the second tick."""
+    net = leading()
+    node = net["a"].node
+    node.push_commits_to(frozenset("b"))
+    net.propose("a", b"1")
+    assert [net[name].values() for name in "abc"] == [[b"1"], [b"1"], []]
+    node.push_commits_to(None)
+    net.run()
+    assert net["c"].values() == [b"1"], "what was committed before"
+    node.push_commits_to(frozenset())
+    net.sent.clear()
+    net.propose("a", b"2")
+    assert not [each for each in net.sent if isinstance(each, Heartbeat)]
+    assert [net[name].values() for name in "bc"] == [[b"1"], [b"1"]]
+    net.tick(2)
+    assert [net[name].values() for name in "bc"] == [[b"1", b"2"], [b"1", b"2"]]
+
+
 def test_followers_that_nobody_reads_apply_some_entries_together() -> None:
     """What is put off is bounded in number, bytes and time, and never hides from a new leader."""
     net = leading(push_commits=0, apply_behind_max=3, apply_behind_bytes=10_000, apply_idle_min=3)
@@ -368,3 +387,21 @@ def test_old_entries_leave_memory_and_are_read_from_disk() -> None:
     net.heal()
     net.tick(5)
     assert net["c"].values() == net["a"].values()
+
+
+def test_follower_that_lost_what_it_confirmed_is_asked_at_heartbeats_only() -> None:
+    """A disk that lies about syncs, or an old image of one, must not cost a busy link for ever."""
+    net = leading()
+    net.propose("a", b"x")
+    lost = net.propose("a", b"y")
+    net.isolate("b")
+    del net["b"].log.log[lost - 1 :]
+    net["b"].log.hard_state = HardState(net["a"].node.term, None, lost - 1)
+    net["b"].start()
+    net.heal()
+    before = len(net.sent)
+    net.propose("a", b"z")  # Net.run fails if this never ends
+    net.tick(10)
+    appends = [m for m in net.sent[before:] if isinstance(m, Append) and m.to == "b"]
+    assert 1 <= len(appends) <= 12
+    assert net["c"].values() == [b"x", b"y", b"z"]

@@ -13,7 +13,7 @@ from raft.core.messages import NORMAL, Entry
 from raft.errors import LogCorrupt
 from raft.log_keys import Base
 from raft.segments import records
-from raft.segments.entries import SegmentedEntries
+from raft.segments.entries import INDEXES_KEPT, SegmentedEntries
 from raft.segments.segment import Segment
 from tests.torn_journal import TornDisk, TornJournal
 
@@ -294,3 +294,27 @@ def test_reads_are_bounded_and_never_empty() -> None:
     assert len(life.log.entries(low, low + 2, READ_BYTES_MAX)) == 2
     with pytest.raises(LogCorrupt, match="missing"):
         life.log.entries(high, high + 1, 1)
+
+
+def test_segments_that_are_sealed_together_keep_their_indexes_until_they_are_durable() -> None:
+    """Many end in one turn; then their terms are asked for before anything of them is on disk."""
+    life = Life(None, random=Random(1))
+    life.append(60, 90)
+    segments = life.log.segments()
+    assert len(segments) > 2 * INDEXES_KEPT
+    for _ in range(2):
+        for index in range(1, life.log.last + 1):
+            assert life.log.term(index) == life.term
+        life.journal.sync()
+    assert {entry.index: entry for entry in life.read()} == life.expected
+
+
+def test_a_batch_fills_segments_and_no_segment_grows_for_it() -> None:
+    """So segments end at the same entries however entries come."""
+    one_by_one, together = Life(None, random=Random(1)), Life(None, random=Random(1))
+    for _ in range(60):
+        one_by_one.append(1, 90)
+    together.append(60, 90)
+    assert together.log.segments() == one_by_one.log.segments()
+    largest = max(each.size_bytes for each in together.log.segments())
+    assert largest < SEGMENT_BYTES + records.RECORD_HEAD_BYTES + 90

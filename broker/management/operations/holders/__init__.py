@@ -1,0 +1,1 @@
+"""What operators do to those who hold messages: carried out at the node of their connection."""

@@ -1,0 +1,1 @@
+"""What happened to the cluster: each node notes what it sees, and all notes are put together."""

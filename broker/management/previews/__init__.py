@@ -1,0 +1,1 @@
+"""What a change would touch, worked out before it is made."""

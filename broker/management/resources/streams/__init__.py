@@ -1,0 +1,1 @@
+"""What is particular to streams: super streams and taps."""

@@ -1,0 +1,1 @@
+"""What group 0 knows of streams beside their records: settings."""

@@ -1,0 +1,1 @@
+"""Replicas of quorum queues and streams: their Raft groups, and the forms that they have."""

@@ -1,0 +1,157 @@
+"""Judge the history of one run: the steps in order, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Collection
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline import quality, session, sieve, streams, tables, transforms
+from pipeline.sources import history
+from pipeline.verdict import VERDICT, Finding, Report
+
+_OPTIONS = "options.json"
+
+
+def run(spark: SparkSession, directory: Path, file_format: str = "ndjson") -> Report:
+    """Read, check, judge.
+
+    Args:
+        spark: The session.
+        directory: The run's: history and options.json.
+        file_format: "ndjson" or "parquet".
+
+    Returns:
+        What was found.
+
+    Raises:
+        FileNotFoundError: There is no such run.
+        QualityFailed: Its history does not allow a verdict.
+        ValueError: Its options are damaged.
+    """
+    options = json.loads((directory / _OPTIONS).read_text())
+    if not history.is_long(directory):
+        return judge(quality.check(history.read(spark, directory, file_format)), options)
+    with tempfile.TemporaryDirectory(prefix="warrenmq-audit-") as made:
+        folder = directory if file_format == "parquet" else Path(made)
+        lines = history.read_parquet(spark, directory / history.NDJSON, folder / history.PARQUET)
+        is_sieved = options["queue"] != "stream"
+        with session.changed(spark, sieve.JUDGING if is_sieved else {}):
+            return judge(quality.check(lines), options, is_sieved=is_sieved)
+
+
+def write(directory: Path, report: Report) -> None:
+    """Put a verdict beside its history.
+
+    Args:
+        directory: The run's.
+        report: What was found.
+    """
+    (directory / VERDICT).write_text(json.dumps(report.as_json(), indent=1) + "\n")
+
+
+def told(error: Exception) -> str:
+    """Why a run has no verdict, one line."""
+    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"{_OPTIONS} lacks {text}" if isinstance(error, KeyError) else text
+
+
+def judge(events: DataFrame, options: dict[str, Any], *, is_sieved: bool = False) -> Report:
+    """All transforms over one history.
+
+    Args:
+        events: Columns of `schemas.HISTORY`.
+        options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min,
+            delivered_after_min, promote_on_failure, promote_on_shutdown.
+        is_sieved: Whether messages that can raise no finding are left out first. Of a stream none
+            may be: `sieve` knows nothing of offsets.
+    """
+    promotes = promotes_unsynchronised(options)
+    if is_sieved:
+        sieved = sieve.sieve(events, may_promote_unsynchronised=promotes)
+        found, claims = sieved.tables, sieved.claims
+    else:
+        found = tables.gather(events, may_promote_unsynchronised=promotes)
+        claims = frozenset({*sieve.SUSPICIONS, sieve.ORDER})
+    is_serving = is_available(options)
+    findings = reduce(DataFrame.unionByName, _questions(found, options, claims)).collect()
+    counted = transforms.counts(found).collect()[0].asDict()
+    silences = transforms.silences(found, is_available=is_serving).orderBy("start_us").collect()
+    first = events.select("run_id").take(1)
+    found.release()
+    return Report(
+        run_id=first[0]["run_id"] if first else "",
+        findings=sorted(Finding(row["kind"], row["subject"], row["queue"]) for row in findings),
+        counts=counted,
+        silences_ms={row["fault"]: row["silence_us"] // 1000 for row in silences},
+    )
+
+
+_OF_QUEUES = {
+    "lost": [transforms.lost],
+    "duplicated": [transforms.duplicated],
+    "flag": [transforms.flag],
+    "held-twice": [transforms.held_twice],
+}
+_OF_MESSAGES = {
+    "phantom": [transforms.phantom],
+    "corrupt": [transforms.corrupt],
+    "refused": [transforms.aborted, transforms.unroutable],
+    "order": [transforms.order],
+    "confirm-once": [transforms.confirm_once],
+    "unanswered": [transforms.unanswered],
+}
+
+
+def _questions(
+    found: tables.Tables, options: dict[str, Any], claims: Collection[str]
+) -> list[DataFrame]:
+    is_serving = is_available(options)
+    is_stream = options["queue"] == "stream"
+    asked = _OF_MESSAGES if is_stream else _OF_QUEUES | _OF_MESSAGES
+    of_stream = streams.questions(found) if is_stream else []
+    return [
+        *of_stream,
+        *(
+            question(found)
+            for name, all_of in asked.items()
+            if name in claims
+            for question in all_of
+        ),
+        transforms.incomplete(found),
+        transforms.undrained(found),
+        transforms.depth(found),
+        transforms.unhealthy(found),
+        transforms.recovery(found, is_available=is_serving),
+        transforms.storm(found),
+        transforms.starved(found, delivered_after_min=options["delivered_after_min"]),
+        transforms.vacuous(
+            found,
+            fault=options["fault"],
+            is_available=is_serving,
+            confirmed_min=options["confirmed_min"],
+            confirmed_in_faults_min=options["confirmed_in_faults_min"],
+        ),
+    ]
+
+
+def is_available(options: dict[str, Any]) -> bool:
+    """True if the queue is promised to serve while the fault lasts."""
+    queue, fault = options["queue"], options["fault"]
+    if queue == "classic":
+        return fault in ("kill-mirror", "cut-leader-from-one", "delay-links")
+    if queue == "mirrored" and fault.endswith("-unsynchronised"):
+        return promotes_unsynchronised(options)
+    return fault not in ("none", "kill-all", "stall-links")
+
+
+def promotes_unsynchronised(options: dict[str, Any]) -> bool:
+    """True if the policy lets a mirror that lacks messages become master under this fault."""
+    on_purpose = options["fault"] in ("stop-leader", "restart", "stop-leader-unsynchronised")
+    when = options["promote_on_shutdown" if on_purpose else "promote_on_failure"]
+    return bool(options["queue"] == "mirrored" and when == "always")

@@ -1,0 +1,1 @@
+"""The management page as people see it: Chromium against real nodes."""
