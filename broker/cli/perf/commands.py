@@ -8,6 +8,7 @@ import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,6 +30,13 @@ T = TypeVar("T")
 @click.option("-qpf", "--queue-pattern-from", default=1)
 @click.option("-qpt", "--queue-pattern-to", default=1)
 @click.option("-qa", "--queue-args", help="key=value,... for queue.declare.")
+@click.option("-ca", "--consumer-args", help="key=value,... for basic.consume.")
+@click.option(
+    "-sco",
+    "--stream-consumer-offset",
+    help="Where consumers of a stream begin: first, last, next, an offset, or a time as "
+    "2026-11-24T07:45:54Z.",
+)
 @click.option("-qq", "--quorum-queue", is_flag=True, help="Durable quorum queues.")
 @click.option("-ad", "--auto-delete", type=bool, help="[default: true, false with -qq]")
 @click.option("-p", "--predeclared", is_flag=True, help="Don't create exchanges and queues.")
@@ -52,7 +60,9 @@ T = TypeVar("T")
 @click.option("-r", "--rate", default=0.0, help="Messages/s of each producer; 0 is unlimited.")
 @click.option("-z", "--time", "seconds", default=0.0, help="Seconds to run; 0 is for ever.")
 @click.option("-C", "--pmessages", default=0, help="Messages of each producer.")
-@click.option("-D", "--cmessages", default=0, help="Messages of each consumer.")
+@click.option(
+    "-D", "--cmessages", default=0, help="Messages of each consumer, counted for all together."
+)
 @click.option("-i", "--interval", default=1.0, show_default=True)
 @click.option(
     "-udsc", "--use-default-ssl-context", is_flag=True, help="amqps://: check certificates."
@@ -107,12 +117,16 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
         options: The command's parameters by name.
 
     Raises:
-        click.BadParameter: -qa is not key=value,..., or an option needs another.
+        click.BadParameter: -qa or -ca is not key=value,..., -sco is no offset, or an option
+            needs another.
         PerfError: A certificate can't be used.
     """
     if (options["size_varies"] or options["routing_keys"]) and not options["distinct"]:
         raise click.BadParameter("--size-varies and --routing-keys need --distinct")
-    arguments = _arguments(options["queue_args"])
+    arguments = _arguments("-qa", options["queue_args"])
+    consumer_arguments = _arguments("-ca", options["consumer_args"])
+    if options["stream_consumer_offset"] is not None:
+        consumer_arguments["x-stream-offset"] = _offset(options["stream_consumer_offset"])
     is_quorum = options["quorum_queue"]
     if is_quorum:
         arguments["x-queue-type"] = "quorum"
@@ -134,6 +148,7 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
         durable=persistent,
         auto_delete=not is_quorum if auto_delete is None else auto_delete,
         queue_arguments=arguments,
+        consumer_arguments=consumer_arguments,
         exchange=options["exchange"],
         exchange_type=options["exchange_type"],
         routing_key=options["routing_key"],
@@ -161,16 +176,31 @@ def plan_of(options: dict[str, Any]) -> LoadPlan:
     )
 
 
-def _arguments(text: str | None) -> dict[str, object]:
+def _arguments(option: str, text: str | None) -> dict[str, object]:
     found: dict[str, object] = {}
     for part in (text or "").split(","):
         if not part:
             continue
         key, equals, value = part.partition("=")
         if not equals:
-            raise click.BadParameter(f"-qa: expected key=value, found {part!r}")
+            raise click.BadParameter(f"{option}: expected key=value, found {part!r}")
         found[key.strip()] = int(value) if value.lstrip("-").isdigit() else _flag(value)
     return found
+
+
+def _offset(text: str) -> object:
+    """The value of x-stream-offset: a word, a number or a time (`-sco` of rabbitmq-perf-test)."""
+    if text in ("first", "last", "next"):
+        return text
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"-sco: expected first, last, next, an offset or a time, found {text!r}"
+        ) from None
+    return when if when.tzinfo else when.replace(tzinfo=UTC)
 
 
 def _flag(value: str) -> object:

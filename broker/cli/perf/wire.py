@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from datetime import datetime
 
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 METHOD, HEADER, BODY, HEARTBEAT = 1, 2, 3, 8
@@ -69,7 +70,7 @@ def long(raw: bytes) -> bytes:
 
 
 def table(fields: Mapping[str, object]) -> bytes:
-    """A field table of strings, integers, booleans and tables."""
+    """A field table of strings, integers, booleans, times and tables."""
     body = b""
     for key, value in fields.items():
         body += short(key)
@@ -80,6 +81,8 @@ def table(fields: Mapping[str, object]) -> bytes:
             body += b"I" + struct.pack(">i", value) if is_small else b"l" + struct.pack(">q", value)
         elif isinstance(value, Mapping):
             body += b"F" + table(value)
+        elif isinstance(value, datetime):
+            body += b"T" + struct.pack(">Q", int(value.timestamp()))
         else:
             body += b"S" + long(str(value).encode())
     return long(body)

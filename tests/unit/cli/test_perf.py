@@ -6,6 +6,7 @@ import random
 import ssl
 import struct
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -287,6 +288,29 @@ def test_perf_tests_letters():
     assert (plan.rate_per_s, plan.seconds, plan.uris) == (7, 9, ("amqp://a", "amqp://b"))
     assert plan.auto_delete
     assert not plan.durable
+
+
+@pytest.mark.parametrize(
+    ("word", "offset"),
+    [
+        ("next", "next"),
+        ("17", 17),
+        ("2026-11-24T07:45:54Z", datetime(2026, 11, 24, 7, 45, 54, tzinfo=UTC)),
+        ("2026-11-24T07:45:54", datetime(2026, 11, 24, 7, 45, 54, tzinfo=UTC)),
+    ],
+)
+def test_what_consumers_ask_for(word: str, offset: object):
+    plan = options("-ca", "x-priority=3,x-stream-filter=a", "-sco", word)
+    asked = {"x-priority": 3, "x-stream-filter": "a", "x-stream-offset": offset}
+    assert plan.consumer_arguments == asked
+    sent = wire.consume("q", no_ack=False, arguments=asked)[11:-1]
+    assert pika.spec.Basic.Consume().decode(sent).arguments == asked
+
+
+@pytest.mark.parametrize("words", [["-ca", "x-priority"], ["-sco", "-1"], ["-sco", "soon"]])
+def test_consumer_arguments_that_are_none(words: list[str]):
+    with pytest.raises(click.BadParameter, match=words[0]):
+        options(*words)
 
 
 def test_real_messages_come_first_and_copies_last():
