@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -15,6 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from tests.nodes import free_ports
 
 ROOT = Path(__file__).parents[2]
 IMAGE = f"wqtest{uuid.uuid4().hex[:8]}:test"
@@ -67,14 +68,6 @@ def find_base() -> str | None:
         if built.returncode == 0:
             return OFFLINE_BASE
     return None
-
-
-def free_ports(count: int) -> list[int]:
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 class Compose:
