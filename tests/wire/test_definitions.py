@@ -190,7 +190,6 @@ def test_ctl_exports_and_imports(node: Node, tmp_path: Path, capsys: pytest.Capt
         clear(node)
 
 
-@pytest.mark.skipif(not RABBITMQADMIN.exists(), reason="Debian's rabbitmq-server is not installed")
 def test_a_new_node_starts_with_what_a_url_says(own: Node, tmp_path: Path):
     authority = Authority(tmp_path, "ca")
     body = json.dumps({**USERS, **TOPOLOGY}).encode()
@@ -289,6 +288,7 @@ def test_a_pages_form_is_imported(node: Node):
     node.api("DELETE", "/vhosts/from-a-form")
 
 
+@pytest.mark.skipif(not RABBITMQADMIN.exists(), reason="Debian's rabbitmq-server is not installed")
 def test_rabbitmqadmin_exports_and_imports(node: Node, tmp_path: Path):
     def admin(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(RABBITMQADMIN), "-P", str(node.management_port), *words]

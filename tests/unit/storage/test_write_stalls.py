@@ -12,10 +12,12 @@ from broker.storage import commit_writer
 from broker.storage import store as store_module
 from broker.storage.group_commit import GroupCommit
 from broker.storage.store import open_store
+from tests.machine import lateness
 
 DISK_BYTES_PER_S = 1_000_000
 TABLE_BYTES = 1 << 20
 BATCHES = 30
+AHEAD = 5
 RECORD = b"x" * 100_000
 GAP_S_MAX = 0.5
 """RocksDB itself would hold the interpreter for about a second at each full table."""
@@ -49,15 +51,16 @@ def test_the_loop_goes_on_while_rocksdb_is_behind(
             journal.when_synced(lambda number=number: told.append(number))
         gap_s, last_s = 0.0, loop.time()
         async with asyncio.timeout(60):
-            for number in range(BATCHES):
+            number = -1
+            while number < BATCHES or not journal.stats.stalls:
+                number += 1  # on a busy machine the disk, slow as it is, keeps up for a while
                 journal.put("raft_log", b"more %03d" % number, RECORD)
                 journal.when_synced(lambda number=number: told.append(BATCHES + number))
-                while len(told) < BATCHES + number:
+                while len(told) < BATCHES + number - AHEAD:
                     await asyncio.sleep(0.001)
                     now_s = loop.time()
                     gap_s, last_s = max(gap_s, now_s - last_s), now_s
-        assert journal.stats.stalls > 0
-        assert gap_s < GAP_S_MAX
+        assert gap_s < GAP_S_MAX * lateness()
         assert told == list(range(len(told)))
         assert journal.get("raft_log", b"000") == RECORD
         journal.close()
