@@ -1,12 +1,16 @@
 """Shares one run of something among all requests that want its result at the same time.
 
 Who asks while it runs gets the next run: nobody is shown what was found before it asked, so a
-client that declares a queue and then lists finds it. Where a result `keeps`, who asks in the rest
-after its run gets that result at once instead.
+client that declares a queue and then lists finds it. Where a result `keeps`, who asks during its
+run or in the rest after it gets that result instead.
 
     asks        a b     c d          e
     runs         |--1--|  |--2--|     |--3--|
     results            a        bcd         e      (b asked when run 1 had begun)
+
+    asks        a b     c      d
+    runs         |--1--|        |--2--|
+    results            ab c           d            (1 keeps until d asks)
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ class Shared(Generic[T]):
         return self._next is None and not self._running.locked()
 
     async def ask(self, run: Callable[[], Awaitable[T]]) -> T:
-        """Get the result of a run that begins after this call, or one that is kept.
+        """Get the result of a run that begins after this call, or of one that keeps.
 
         Args:
             run: Called unless somebody else's is about to be.
@@ -52,15 +56,15 @@ class Shared(Generic[T]):
         Raises:
             Exception: What the run raised.
         """
-        if self._kept:
-            return self._kept[0]
-        while (waiting := self._next) is not None:
+        while not self._kept and (waiting := self._next) is not None:
             await asyncio.wait([waiting])
             if not waiting.cancelled():  # or else who was to run it has gone
                 return waiting.result()
+        if self._kept:
+            return self._kept[0]
         mine = self._next = asyncio.get_running_loop().create_future()
         try:
-            found = await self._run(run)
+            found = await self._run(run, mine)
         except BaseException as error:
             if self._next is mine:
                 self._next = None
@@ -70,12 +74,21 @@ class Shared(Generic[T]):
             else:
                 mine.cancel()
             raise
-        mine.set_result(found)
+        if not mine.done():
+            mine.set_result(found)
         return found
 
-    async def _run(self, run: Callable[[], Awaitable[T]]) -> T:
+    async def _run(self, run: Callable[[], Awaitable[T]], mine: asyncio.Future[T]) -> T:
+        """Run it, unless the run before this one finds what keeps.
+
+        Args:
+            run: Finds it.
+            mine: Those who ask until it begins wait for this.
+        """
         loop = asyncio.get_running_loop()
         async with self._running:
+            if mine.done():
+                return mine.result()
             rest_s = self._rested_s - loop.time()
             if rest_s > 0:
                 await asyncio.sleep(rest_s)
@@ -86,4 +99,7 @@ class Shared(Generic[T]):
             if self._keeps(found):
                 self._kept = [found]
                 loop.call_later(rest_s, self._kept.clear)
+                if self._next is not None:  # they have asked during this run
+                    self._next.set_result(found)
+                    self._next = None
             return found

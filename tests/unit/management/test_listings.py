@@ -572,6 +572,55 @@ async def test_who_asks_in_the_rest_after_a_result_that_keeps_gets_that_result()
     assert await shared.ask(run) == 2
 
 
+async def test_of_three_that_ask_at_once_one_runs_what_keeps_and_all_get_it():
+    runs = itertools.count()
+    shared: Shared[int] = Shared(lambda _found: 60.0, lambda _found: True)
+
+    async def run() -> int:
+        await asyncio.sleep(0.01)
+        return next(runs)
+
+    async with asyncio.timeout(10):  # a second run would begin in a minute
+        assert await asyncio.gather(*[shared.ask(run) for _ in range(3)]) == [0, 0, 0]
+    assert next(runs) == 1
+    assert shared.is_idle
+
+
+async def test_who_goes_while_it_waits_for_what_keeps_takes_nobody_with_it():
+    shared: Shared[str] = Shared(lambda _found: 60.0, lambda _found: True)
+    found = asyncio.Event()
+
+    async def run() -> str:
+        await found.wait()
+        return "kept"
+
+    owner, gone, other = [asyncio.ensure_future(shared.ask(run)) for _ in range(3)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    found.set()
+    async with asyncio.timeout(10):
+        assert await asyncio.gather(owner, other) == ["kept", "kept"]
+    assert gone.cancelled()
+    assert shared.is_idle
+
+
+async def test_who_asks_during_a_run_that_fails_runs_it_anew():
+    runs = itertools.count()
+    shared: Shared[int] = Shared(lambda _found: 60.0, lambda _found: True)
+
+    async def run() -> int:
+        await asyncio.sleep(0.01)
+        if (number := next(runs)) == 0:
+            raise ValueError("no")
+        return number
+
+    asked = [shared.ask(run) for _ in range(3)]
+    async with asyncio.timeout(10):
+        failed, *others = await asyncio.gather(*asked, return_exceptions=True)
+    assert str(failed) == "no"
+    assert others == [1, 1]
+
+
 async def test_slices_follow_each_other_while_nobody_else_has_anything_to_do():
     now_s = 0.0
 
