@@ -286,6 +286,10 @@ def _cut(item: Item, columns: Sequence[Sequence[str]]) -> Item:
         return item
     kept: Item = {}
     for path in columns:
+        if len(path) == 1:
+            if path[0] in item:
+                kept[path[0]] = item[path[0]]
+            continue
         source: Any = item
         target = kept
         for key in path[:-1]:

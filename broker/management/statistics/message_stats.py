@@ -15,10 +15,9 @@ from broker.management.statistics.measured import Measured
 
 Item = dict[str, Any]
 
-_OF_QUEUE: Final = frozenset(
-    ("publish", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "redeliver", "ack")
-)
 _DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
+_COUNTED: Final = ("publish", *_DELIVERED, "get_empty", "redeliver", "ack", "deliver_get")
+_OF_QUEUE: Final = frozenset([key + end for key in _COUNTED for end in ("", "_details")])
 LEVEL_KEYS: Final = ("messages_ready", "messages_unacknowledged")
 WORK_KEYS: Final = (
     "context_switches",
@@ -88,11 +87,7 @@ def of_messages(measured: Measured) -> Item:
 
 def of_queue(measured: Measured) -> Item:
     """`message_stats` of a queue: it knows nothing of confirms and routes."""
-    return {
-        key: value
-        for key, value in of_messages(measured).items()
-        if key.removesuffix("_details") in _OF_QUEUE or key.startswith("deliver_get")
-    }
+    return {key: value for key, value in of_messages(measured).items() if key in _OF_QUEUE}
 
 
 def of_deliveries(measured: Measured) -> Item:
