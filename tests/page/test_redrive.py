@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.nodes import Node
-from tests.page.browser import View, encoded
+from tests.page.browser import PHONE, View, encoded, window
 from tests.wire.redriving import Dead
 
 
@@ -60,6 +61,25 @@ def test_a_group_is_sent_back_after_a_dry_run(view: View, dead: Dead) -> None:
     assert [body for body, _ in dead.take(dead.work)] == ["r1", "r2", "r3"]
     card.locator("tr", has_text="rejected").wait_for(state="detached")
     assert dead.count(dead.dead) == 2
+
+
+def test_a_phone_shows_all_columns_of_a_dry_run(
+    browser: Any, node: Node, channel: BlockingChannel, dead: Dead
+) -> None:
+    key = "orders.europe.germany.berlin.card.declined"
+    channel.queue_bind(dead.work, dead.origin, key)
+    dead.publish("long", key=key)
+    dead.reject(1)
+    dead.arrived(6)
+    with window(browser, node, viewport=PHONE) as view:
+        view.login(at=f"#/queues{encoded('/', dead.dead)}")
+        view.press("Send all back…")
+        view.press("Dry run", within="dialog")
+        plan = view.page.locator("dialog").get_by_role("region", name="Dry run")
+        plan.get_by_text(key).wait_for()
+        table = plan.get_by_role("group", name="table")
+        assert table.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+        assert plan.locator("th").all_inner_texts()[-1] == "Messages"
 
 
 def test_it_is_slow_when_asked_and_stops(view: View, dead: Dead) -> None:

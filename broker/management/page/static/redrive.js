@@ -169,11 +169,10 @@ function Plan({ plan, start }) {
   const { found } = plan;
   const limited = found.at_delivery_limit ? html`<p class="problem" role="alert">${counted(found.at_delivery_limit, "message")} came back as often as the queue's delivery limit of ${found.delivery_limit} allows: raise the limit first.</p>` : null;
   return html`
-    <section aria-label="Dry run" aria-live="polite">
+    <section class="plan" aria-label="Dry run" aria-live="polite">
       <p><b>${counted(found.would_send, "message")} would go back.</b>${found.kept.length ? html` <span class="sub">${staying(found.kept, "would stay")}.</span>` : null}${found.complete ? null : html` <span class="sub">${count(found.looked)} of ${counted(found.messages, "message")} were looked at.</span>`}</p>
       ${found.targets.length ? html`<${Table} rows=${found.targets} keyOf=${(each) => `${each.exchange} ${each.routing_key}`} columns=${[
-        { title: "Exchange", show: (each) => html`<bdi>${each.exchange || "(default)"}</bdi>` },
-        { title: "Routing key", class: "name", show: (each) => html`<bdi>${each.routing_key}</bdi>` },
+        { title: "Exchange and key", class: "name", show: (each) => html`<bdi>${each.exchange || "(default)"}</bdi><div class="sub"><bdi>${each.routing_key}</bdi></div>` },
         { title: "Into", class: "name", show: (each) => html`<bdi>${each.queues.join(", ")}</bdi>` },
         { title: "Messages", number: true, show: (each) => count(each.messages) },
       ]} />` : null}
