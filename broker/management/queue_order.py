@@ -3,7 +3,8 @@
     by name     as long as no queue comes or goes
     by pattern  what `?name=` selects, as long as the catalogue is the same
     by column   the numbers of the nodes' last samples, or what they say of state, node and memory,
-                gathered at most once a second
+                gathered at most once a second; of up to `EXACT_MAX` queues what they
+                say now
     by others   of all items, made for that; kept `ITEMS_SHARE` times as long as it took
 
 So a page of 10,000 queues in the order of their length costs little more than the 100 that it
@@ -27,13 +28,11 @@ from broker.management.paging import NO_RANK, Rank, filtered, wanted_names
 from broker.management.report import RANKS, Report
 from broker.management.reports import Reports
 from broker.management.statistics.ranks import NODE, RANKED, STATE, by_state
+from broker.management.statistics.totals import EXACT_MAX
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.policies import Policy
 from broker.metadata.records import Queue
 from broker.ports import Clock
-
-EXACT_MAX: Final = 1_000
-"""Pages of more queues are in the order of the last sample, if their column is sampled."""
 
 KEPT_MS: Final = 1_000
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -28,6 +27,7 @@ from broker.management.statistics.collector import Collector
 from broker.management.statistics.flows import NO_FLOWS, Asked, Flows
 from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import detailed, idle_since, of_messages
+from broker.management.statistics.totals import Totals
 from broker.metadata.records import REPLICATED, Queue
 from broker.ports import QueueDetails, QueueStat
 from broker.server import resource_usage
@@ -50,7 +50,7 @@ RANKS: Final = "ranks"
 MEMORY_PARTS: Final = "memory"
 FLOWS: Final = "flows"
 HOLDERS: Final = "holders"
-_OF_CONNECTIONS: Final = frozenset({CONNECTIONS, CHANNELS, CONSUMERS, HOLDERS, QUEUES, TOTALS})
+_OF_CONNECTIONS: Final = frozenset({CONNECTIONS, CHANNELS, CONSUMERS, HOLDERS, QUEUES})
 
 BEHIND_ENTRIES: Final = 1_000
 """A follower that is asked last is that late under load (`raft.core.thrifty`); it has the rest when
@@ -158,29 +158,6 @@ class Owner(msgspec.Struct, array_like=True):
     peer_port: int
 
 
-class Sums(msgspec.Struct, array_like=True):
-    """Totals over the queues that a node serves in one vhost."""
-
-    queues: int = 0
-    ready: int = 0
-    unacked: int = 0
-    consumers: int = 0
-
-
-class Totals(msgspec.Struct, array_like=True):
-    """Sums of one node.
-
-    Attributes:
-        queues: By vhost.
-        connections: By user.
-        channels: By user.
-    """
-
-    queues: dict[str, Sums] = {}
-    connections: dict[str, int] = {}
-    channels: dict[str, int] = {}
-
-
 class Report(msgspec.Struct, array_like=True):
     """The report of one node. Parts that were not asked for are empty.
 
@@ -193,7 +170,7 @@ class Report(msgspec.Struct, array_like=True):
         replicas: Quorum queues whose replica runs there.
         owners: Its connections that own exclusive queues.
         held: Queues that its publishers wait for.
-        totals: Sums of all of them.
+        totals: Sums of all queues and clients.
         statistics: Counters of its vhosts and exchanges.
         ranks: Of the queues it serves: uid and the column's value in the last sample, unless 0.
         flows: Between channels, exchanges and queues.
@@ -222,8 +199,8 @@ class Report(msgspec.Struct, array_like=True):
     def things(self) -> int:
         """About how many things were looked at for it."""
         listed = len(self.connections) + len(self.channels) + len(self.consumers)
-        queues = len(self.served) + sum(each.queues for each in self.totals.queues.values())
-        return listed + queues + sum(self.totals.connections.values())
+        added = 0 if self.totals.is_sampled else self.totals.things
+        return listed + len(self.served) + added
 
 
 def report_of(
@@ -267,7 +244,7 @@ def report_of(
         yield from _queues(control, report, uids, collector, wanted.ages)
         report.owners = yield from _collected(_owners(control, connections, uids))
     if TOTALS in wanted.parts:
-        report.totals = yield from _totals(control, connections)
+        report.totals = yield from _totals(control, collector)
     yield from _sampled(control, report, wanted, collector)
     return report
 
@@ -512,31 +489,25 @@ def _owners(
                 yield Owner(queue.uid, info.name, info.peer_host, info.peer_port)
 
 
-def _totals(
-    control: NodeControl, connections: list[AmqpConnection]
-) -> Generator[None, None, Totals]:
-    totals = Totals()
-    users: Counter[str] = Counter()
-    channels: Counter[str] = Counter()
-    for number, connection in enumerate(connections, 1):
-        session, user = connection.session, connection.info.user
-        users[user] += 1
-        channels[user] += 0 if session is None else session.channel_count
-        if not number % STEP:
-            yield
-    totals.connections, totals.channels = dict(users), dict(channels)
+def _totals(control: NodeControl, collector: Collector) -> Generator[None, None, Totals]:
     serving = control.serving
     if serving is None:
-        return totals
+        return Totals()
+    sampled = collector.totals(serving)
+    if sampled is not None:
+        return sampled
+    totals = Totals()
+    for number, connection in enumerate(connections_of(control), 1):
+        session = connection.session
+        if session is not None:
+            totals.add_connection(connection.info.user, session.channel_count)
+        if not number % STEP:
+            yield
     count = serving.queues.count_here
     for number, queue in enumerate(serving.queues.served_here(), 1):
         stat = count(queue.uid)
         if stat is not None and queue.keeps_for is None:
-            sums = totals.queues.setdefault(queue.vhost, Sums())
-            sums.queues += 1
-            sums.ready += stat.ready
-            sums.unacked += stat.unacked
-            sums.consumers += stat.consumers
+            totals.add_queue(queue.vhost, stat)
         if not number % STEP:
             yield
     return totals

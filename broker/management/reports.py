@@ -5,7 +5,8 @@ does not answer in time is left out: a listing that misses a sick node's part he
 
 Viewers share: those who ask while one gathering runs get the next one together, which begins when
 the last one has been paid for: 0.1 ms later for each thing it counted, at most 1 s. So 16 viewers
-of 10,000 queues cost one gathering a second, and nobody is shown what was counted before it asked.
+of 10,000 queues cost one gathering a second, and nobody is shown what was counted before it asked:
+but for sums over many queues and clients (`broker.management.statistics.totals`).
 
 Invariants:
 1. One call a node and gathering, whatever the number of queues and viewers.
@@ -35,7 +36,6 @@ from broker.management.report import (
     Owner,
     Report,
     Served,
-    Totals,
     Wanted,
     connections_of,
     report_of,
@@ -45,6 +45,7 @@ from broker.management.statistics.ages import NO_AGES, Ages
 from broker.management.statistics.collector import Collector
 from broker.management.statistics.flows import NO_FLOWS, Asked, Flows
 from broker.management.statistics.measured import NodeStatistics
+from broker.management.statistics.totals import Totals
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.machine import lateness, slowness
-from tests.nodes import Node
+from tests.nodes import Node, wait_until
 from tests.page.browser import View, window
 from tests.page.crowd import BUSY, CONNECTIONS, QUEUES, crowd, queue_name
 from tests.page.paced import paced
@@ -28,6 +28,8 @@ PAIRS, LAP_S = 8, 5.0
 MOMENT_MS, PAINT_MS, VIEWERS_SHARE, VIEWERS_P99_MS = 100, 300, 0.02, 1.0
 """What is promised, on a machine that does nothing else; here a multiple of it is allowed."""
 WIDE = 4
+VIEWERS_WIDE = 1.5
+"""It is the difference of two loads of the node, which vary by 1 % of a core from lap to lap."""
 
 pytestmark = [pytest.mark.long, pytest.mark.alone, pytest.mark.timeout(400)]
 
@@ -80,8 +82,11 @@ def told(what: str, found_ms: list[float], promised_ms: float) -> None:
 
 
 def test_rows_orders_and_filters_come_within_a_moment(browser: Any, crowded: Node) -> None:
-    found = crowded.api("GET", "/overview")["object_totals"]
-    assert (found["queues"], found["connections"]) == (QUEUES, CONNECTIONS + 1)
+    def is_counted() -> bool:  # in a sample
+        found = crowded.api("GET", "/overview")["object_totals"]
+        return bool((found["queues"], found["connections"]) == (QUEUES, CONNECTIONS + 1))
+
+    wait_until(is_counted, "the overview has all queues and connections")
     with window(browser, crowded) as view:
         view.page.add_init_script(_ANSWERED)
         view.login()
@@ -151,6 +156,7 @@ def test_ten_viewers_cost_little_and_hold_up_no_client(browser: Any, crowded: No
     process = psutil.Process(crowded.process.pid)
     shares: dict[bool, list[float]] = {False: [], True: []}
     p99_ms: dict[bool, list[float]] = {False: [], True: []}
+    paces: list[float] = []
 
     with paced(crowded) as client:
 
@@ -163,15 +169,18 @@ def test_ten_viewers_cost_little_and_hold_up_no_client(browser: Any, crowded: No
             p99_ms[is_viewed].append(client.lap().p99_ms)
 
         for _ in range(PAIRS):
+            paces.append(slowness())
             lap(is_viewed=False)
             with viewers(crowded, [overview, queues] * (TABS // 2)):
                 lap(is_viewed=True)
     cost = statistics.mean(shares[True]) - statistics.mean(shares[False])
+    pace = statistics.mean(paces)
     later_ms = statistics.median(p99_ms[True]) - statistics.median(p99_ms[False])
     print(
-        f"ten viewers: {cost:.2%} of a core (node {statistics.mean(shares[False]):.1%} without)\n"
+        f"ten viewers: {cost:.2%} of a core (node {statistics.mean(shares[False]):.1%} without); "
+        f"{cost / pace:.2%} at the usual pace, this machine takes {pace:.1f} times as long\n"
         f"p99 of a client at 1,000/s: {statistics.median(p99_ms[False]):.2f} ms without, "
         f"{statistics.median(p99_ms[True]):.2f} ms with them"
     )
-    assert cost < VIEWERS_SHARE * WIDE * slowness()
+    assert cost < VIEWERS_SHARE * VIEWERS_WIDE * pace
     assert later_ms < VIEWERS_P99_MS * WIDE * lateness()

@@ -26,11 +26,12 @@ from broker.management.answers import (
 from broker.management.call import Call, Endpoint, listing
 from broker.management.listings import Parts
 from broker.management.pace import STEP
-from broker.management.report import CONSUMERS, FLOWS, QUEUES, Owner, Report, Served, Sums
+from broker.management.report import CONSUMERS, FLOWS, QUEUES, Owner, Report, Served
 from broker.management.resources import consumers, policies
 from broker.management.statistics import flows, ranks
 from broker.management.statistics.measured import Measured, total
 from broker.management.statistics.message_stats import backing_rates, idle_since, levels, of_queue
+from broker.management.statistics.totals import Sums
 from broker.metadata import arguments
 from broker.metadata.catalogue import Catalogue
 from broker.metadata.commands import DeclareQueue

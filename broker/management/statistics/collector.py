@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import resource
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from broker.management.statistics.measured import Measured, NodeStatistics
 from broker.management.statistics.message_stats import LEVEL_KEYS, USAGE_KEYS, WORK_KEYS
 from broker.management.statistics.ranks import OF_STAT, counted, is_rate
 from broker.management.statistics.rates import Numbers, Rates
+from broker.management.statistics.totals import EXACT_MAX, Totals
 from broker.ports import QueueStat
 from broker.server import resource_usage
 from broker.server.connection import AmqpConnection
@@ -33,13 +33,15 @@ class Collector:
 
     Args:
         control: The node.
+        exact_max: Up to so many queues and connections have no sums of a sample (`totals`).
 
     Attributes:
         flows: The rates between two of them.
     """
 
-    def __init__(self, control: NodeControl) -> None:
+    def __init__(self, control: NodeControl, exact_max: int = EXACT_MAX) -> None:
         self._control = control
+        self._exact_max = exact_max
         interval_ms = control.settings.statistics_interval_ms
         self._channels = Rates[tuple[int, int]](interval_ms=interval_ms)
         self._connections = Rates[int](interval_ms=interval_ms)
@@ -50,7 +52,9 @@ class Collector:
         self.flows = FlowRates(interval_ms)
         self._churn = Rates[None](0, interval_ms, _LONG)
         self._usage = Rates[None](len(USAGE_KEYS) - len(WORK_KEYS), interval_ms, _LONG)
-        self._levels: dict[str, tuple[int, int]] = {}
+        self._totals = Totals()  # of the last sample, as is what follows
+        self._totals_of: Serving | None = None
+        self._octets_then: dict[str, Numbers] = {}
         self._stats: dict[int, QueueStat] = {}  # of queues with messages or consumers
 
     def sample(self) -> Generator[None, None, None]:
@@ -63,16 +67,16 @@ class Collector:
         yield from self._connections.sample(
             now_ms, ((each.info.connection_id, _bytes(each)) for each in connections), date_ms
         )
-        yield from self._channels.sample(now_ms, _channels(connections), date_ms)
+        totals = Totals(is_sampled=True)
+        yield from self._channels.sample(now_ms, _channels(connections, totals), date_ms)
         octets = yield from _octets(serving)
         yield from self._octets.sample(now_ms, octets.items(), date_ms)
-        levels: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
         stats: dict[int, QueueStat] = {}
-        yield from self._queues.sample(now_ms, _queues(serving, levels, stats), date_ms)
-        self._stats = stats
-        self._levels = {vhost: (ready, unacked) for vhost, (ready, unacked) in levels.items()}
+        yield from self._queues.sample(now_ms, _queues(serving, totals, stats), date_ms)
+        self._stats, self._octets_then = stats, octets
+        self._totals, self._totals_of = totals, serving
         counts = serving.context.counts
-        vhosts = {*counts.vhosts, *self._levels}
+        vhosts = {*counts.vhosts, *totals.queues}
         yield from self._vhosts.sample(
             now_ms, [(name, self._vhost(name)) for name in vhosts], date_ms
         )
@@ -116,7 +120,8 @@ class Collector:
         serving = self._control.serving
         counts = None if serving is None else serving.context.counts.vhosts.get(name)
         numbers = _NOTHING if counts is None else counts.values()
-        return numbers + self._levels.get(name, (0, 0))
+        sums = self._totals.queues.get(name)
+        return numbers + ((0, 0) if sums is None else (sums.ready, sums.unacked))
 
     def channel(
         self, connection_id: int, key: int, counts: MessageCounts, ages: Ages = NO_AGES
@@ -143,6 +148,18 @@ class Collector:
         counts = None if serving is None else serving.queues.counts_here(uid)
         numbers = () if counts is None else counts.values()
         return self._queues.measured(uid, numbers, _levelled(ages))
+
+    def totals(self, serving: Serving) -> Totals | None:
+        """The sums of the last sample, where there are too many objects to look at all of them.
+
+        Args:
+            serving: The queues and clients that are asked about.
+
+        Returns:
+            None: there were at most `exact_max`, or no sample of these was taken yet.
+        """
+        is_known = serving is self._totals_of and self._totals.things > self._exact_max
+        return self._totals if is_known else None
 
     @property
     def past_bytes(self) -> int:
@@ -200,10 +217,12 @@ class Collector:
         found.churn = self._churn.measured(None, counts.churn.values(), churn)
         usage = _spans(ages.node, len(USAGE_KEYS))
         found.usage = self._usage.measured(None, self._used(serving), usage)
-        for name in {*counts.vhosts, *self._levels}:
+        for name in {*counts.vhosts, *self._totals.queues}:
             found.vhosts[name] = self._vhosts.measured(name, self._vhost(name), _levelled(ages))
         spans = _spans(ages.data, 2)
-        for name, numbers in (yield from _octets(serving)).items():
+        is_crowded = self.totals(serving) is not None
+        octets = self._octets_then if is_crowded else (yield from _octets(serving))
+        for name, numbers in octets.items():
             found.octets[name] = self._octets.measured(name, numbers, spans)
         for number, (key, each) in enumerate(
             list(counts.exchanges.items()) if with_exchanges else (), 1
@@ -244,21 +263,32 @@ def _octets(serving: Serving) -> Generator[None, None, dict[str, Numbers]]:
     return dict(found)
 
 
-def _channels(connections: list[AmqpConnection]) -> Iterator[tuple[tuple[int, int], Numbers]]:
+def _channels(
+    connections: list[AmqpConnection], totals: Totals
+) -> Iterator[tuple[tuple[int, int], Numbers]]:
+    """Yield the numbers of each channel.
+
+    Args:
+        connections: Theirs.
+        totals: Gets the connections whose clients have logged in.
+    """
     for connection in connections:
         session = connection.session
-        for key, counts in () if session is None else session.channel_counts():
+        if session is None:
+            continue
+        totals.add_connection(connection.info.user, session.channel_count)
+        for key, counts in session.channel_counts():
             yield (connection.info.connection_id, key), counts.values()
 
 
 def _queues(
-    serving: Serving, levels: dict[str, list[int]], stats: dict[int, QueueStat]
+    serving: Serving, totals: Totals, stats: dict[int, QueueStat]
 ) -> Iterator[tuple[int, Numbers]]:
     """Yield the numbers of each queue.
 
     Args:
         serving: Its queues.
-        levels: Gets what is in the queues, by vhost.
+        totals: Gets the queues and what is in them.
         stats: Gets the counts of queues that have messages or consumers.
     """
     for queue in serving.queues.served_here():
@@ -269,7 +299,5 @@ def _queues(
         if stat.ready or stat.unacked or stat.consumers:
             stats[queue.uid] = stat
         if queue.keeps_for is None:
-            level = levels[queue.vhost]
-            level[0] += stat.ready
-            level[1] += stat.unacked
+            totals.add_queue(queue.vhost, stat)
         yield queue.uid, (*counts.values(), stat.ready, stat.unacked)

@@ -7,9 +7,10 @@ from collections.abc import Generator
 import msgspec
 
 from broker.management import reports
-from broker.management.report import Holder, Owner, Report, Served, Sums, Totals
+from broker.management.report import Holder, Owner, Report, Served
 from broker.management.statistics.flows import Flows
 from broker.management.statistics.measured import Measured, NodeStatistics
+from broker.management.statistics.totals import Sums, Totals
 from broker.ports import QueueDetails, QueueStat
 
 
