@@ -90,7 +90,7 @@ def said(node: Node, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[i
 def refused(node: Node, method: str, path: str, body: object = None) -> dict[str, Any]:
     """The answer to a request that the node refuses."""
     with pytest.raises(urllib.error.HTTPError) as found:
-        node.api(method, path, {} if body is None else body)
+        node.api(method, path, {} if body is None and method != "GET" else body)
     answer: dict[str, Any] = json.loads(found.value.read())
     return answer
 
@@ -157,6 +157,10 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
         assert flags(new)[FLAG] == "disabled"
         assert FLAG in refused(new, "POST", "/node/drain")["reason"]
         streams_are_refused([new, old])
+        led_by_the_older = f"q.{old.name}.0"
+        for method, way in (("GET", "browse"), ("GET", "dead-letters")):
+            answer = refused(new, method, f"/queues/%2F/{led_by_the_older}/{way}")
+            assert f"node {old.user_name} runs a version that does not know" in answer["reason"]
         code, told = said(new, capsys, "enable_feature_flag", FLAG)
         assert code == 69
         assert f"node {old.user_name} knows no feature flags" in told

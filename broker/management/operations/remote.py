@@ -21,6 +21,9 @@ METHOD: Final = "management.errand"  # sent between nodes: the name stays
 TIMEOUT_S: Final = 8.0
 """Longer than a proposal may take, and than a Raft group may take to change its leader."""
 
+_UNKNOWN_BEFORE_0_3: Final = "KeyError"
+"""What 0.2.0 answers to an operation that it does not know."""
+
 
 class RemoteOperation(msgspec.Struct, array_like=True, frozen=True):
     """The request.
@@ -98,6 +101,8 @@ class RemoteOperations:
         try:
             answer = await cluster.links.call(node, METHOD, _encode(operation), TIMEOUT_S)
         except CallFailed as why:
+            if str(why) == _UNKNOWN_BEFORE_0_3:
+                return _unknown(node, operation)
             return OperationResult(is_done=False, text=f"node {node} did not answer: {why}")
         return _decode_result(answer)
 
@@ -118,4 +123,12 @@ class RemoteOperations:
             return OperationResult(
                 is_done=False, text="the broker on this node is stopped: start it with start_app"
             )
-        return await self._handlers[operation.name](operation)
+        handler = self._handlers.get(operation.name)
+        if handler is None:
+            return _unknown(self._control.name, operation)
+        return await handler(operation)
+
+
+def _unknown(node: str, operation: RemoteOperation) -> OperationResult:
+    text = f"node {node} runs a version that does not know '{operation.name}': upgrade it first"
+    return OperationResult(is_done=False, text=text)
