@@ -12,7 +12,28 @@ from tests.nodes import Trio, wait_until
 
 PER_S = 200
 LOAD_S = 9.0
-AGES = "msg_rates_age=5&msg_rates_incr=1&lengths_age=5&lengths_incr=1"
+AGE_S = 5
+AGES = f"msg_rates_age={AGE_S}&msg_rates_incr=1&lengths_age={AGE_S}&lengths_incr=1"
+SAMPLED_S = 3.0
+"""The last sample of a node may be so old."""
+STEP_S = 0.25
+
+
+def check_rates(stats: dict[str, Any], at_s: list[float], end_s: float) -> None:
+    """`rate` and `avg_rate` are what clients did in such a time, of those that ended lately.
+
+    A busy machine slows the test's own clients down for seconds; what nodes show follows them.
+    """
+    for which, spans_s in {"rate": (1, AGE_S), "avg_rate": (AGE_S - 1, AGE_S)}.items():
+        found = [
+            sum(until_s - span_s < each <= until_s for each in at_s) / span_s
+            for step in range(int(SAMPLED_S / STEP_S) + 1)
+            for until_s in [end_s - step * STEP_S]
+            for span_s in spans_s
+        ]
+        for key in ("publish", "deliver", "ack"):
+            rate = stats[f"{key}_details"][which]
+            assert min(found) * 0.95 < rate < max(found) * 1.05, (key, which, found)
 
 
 @pytest.mark.long
@@ -37,12 +58,14 @@ def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: 
 
     tag = back.basic_consume(name, on_message)
     begun = time.monotonic()
+    sent_s: list[float] = []
     while (passed_s := time.monotonic() - begun) < LOAD_S:
         if sent < passed_s * PER_S:
             out.basic_publish("", name, b"true")
             sent += 1
+            sent_s.append(time.monotonic())
         consumer.process_data_events(0)
-    rate = sent / (time.monotonic() - begun)
+    ended_s = time.monotonic()
     path = f"/queues/%2F/{name}"
     while_loaded = [node.api("GET", f"{path}?{AGES}")["message_stats"] for node in trio.nodes]
     wait_until(lambda: consumer.process_data_events(0) or acked == sent, "all are acknowledged")
@@ -51,9 +74,7 @@ def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: 
         "the acknowledgements have arrived",
     )
     for node, stats in zip(trio.nodes, while_loaded, strict=True):
-        for key in ("publish", "deliver", "ack"):
-            assert stats[f"{key}_details"]["rate"] == pytest.approx(rate, rel=0.05), key
-            assert stats[f"{key}_details"]["avg_rate"] == pytest.approx(rate, rel=0.05), key
+        check_rates(stats, sent_s, ended_s)
         found = node.api("GET", path)
         numbers = {key: found["message_stats"][key] for key in ("publish", "deliver", "ack")}
         assert numbers == {"publish": sent, "deliver": sent, "ack": sent}
