@@ -68,6 +68,7 @@ class Job:
         module: Where `run(spark, config, progress)` is; imported when it is run.
         exactly_one: Names of settings of which one must be given; empty without such a rule.
         never_ends: Whether it runs until it is stopped, unless `once` is set.
+        starting: What it asks of a session that has no other kind of job: settings of Spark's.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Job:
     module: str
     exactly_one: Sequence[str] = ()
     never_ends: bool = False
+    starting: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from pipeline.audit import STARTING
 from pipeline.command.configuration import Job, Setting
 
 BROKER: Final = (
@@ -156,6 +157,7 @@ _AUDIT: Final = Job(
         *COMMON,
     ),
     "pipeline.jobs.audit",
+    starting=STARTING,
 )  # fmt: skip
 
 JOBS: Final[Mapping[str, Job]] = {

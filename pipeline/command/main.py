@@ -166,13 +166,21 @@ def _write(path: str, reports: Sequence[Report]) -> None:
 def _spark(configs: Sequence[Config]) -> Iterator[Any]:
     from pipeline import session  # noqa: PLC0415  needs pyspark, which was looked for
 
-    settings = dict(each.split("=", 1) for config in configs for each in config.texts("spark"))
+    settings = _settings(configs)
     spark = session.open(_master(configs), name="warrenmq pipeline", settings=settings)
     try:
         yield spark
     finally:
         with suppress(Exception):  # a JVM that died can't be told to stop
             spark.stop()
+
+
+def _settings(configs: Sequence[Config]) -> dict[str, str]:
+    """What the jobs ask of Spark, if all are of one kind; and what was given, which goes before."""
+    jobs = {config.job.name: config.job for config in configs}
+    asked = next(iter(jobs.values())).starting if len(jobs) == 1 else {}
+    given = dict(each.split("=", 1) for config in configs for each in config.texts("spark"))
+    return {**asked, **given}
 
 
 def _master(configs: Sequence[Config]) -> str | None:

@@ -69,7 +69,7 @@ def main() -> None:
         run = parsed.run or Path(made)
         if parsed.run is None:
             long_history.write(run, parsed.events)
-        spark = session.open(name="audit", settings=command.SETTINGS)
+        spark = session.open(name="audit", settings={**command.SETTINGS, **command.STARTING})
         with Meter() as meter:
             report = judge.run(spark, run, parsed.format)
         spark.stop()

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 from chaos import history, options
-from pipeline.audit import SETTINGS
+from pipeline.audit import SETTINGS, STARTING
 from pipeline.command.configuration import ConfigRefused, read
 from pipeline.command.declared import JOBS
 from pipeline.command.files import read_runs
-from pipeline.command.main import FOUND, main
+from pipeline.command.main import FOUND, _settings, main
 from pipeline.jobs import audit
 from pipeline.verdict import VERDICT, Finding, Report
 from tests.unit.chaos import forge
@@ -55,6 +55,18 @@ def test_runs_are_a_list_in_a_file_and_must_be_there():
         read(JOBS["audit"], "audit", {"runs": []})
     with pytest.raises(ConfigRefused, match="'store/a' is not a list"):
         read(JOBS["audit"], "audit", {"runs": "store/a"})
+
+
+def test_a_jvm_that_is_started_for_audits_alone_is_one_for_short_runs():
+    runs = {"job": "audit", "runs": ["store/a"]}
+    both, _ = read_runs({"jobs": {"one": runs, "two": runs}}, JOBS)
+    assert _settings(both) == STARTING
+    key = "spark.driver.extraJavaOptions"
+    given, _ = read_runs({"jobs": {"one": {**runs, "spark": [f"{key}=-Xss4m"]}}}, JOBS)
+    assert _settings(given) == {key: "-Xss4m"}
+    compact = {"job": "compact", "lake": "lake"}
+    mixed, problems = read_runs({"jobs": {"one": runs, "two": compact}}, JOBS)
+    assert (_settings(mixed), problems) == ({}, [])
 
 
 @pytest.mark.spark
