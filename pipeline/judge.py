@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Collection
+from contextlib import suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline import quality, session, sieve, streams, tables, transforms
+from pipeline.sieving.sources import Ndjson, Parquet, Source
 from pipeline.sources import history
+from pipeline.sources.conversion import NotAlike
 from pipeline.verdict import VERDICT, Finding, Report
 
 _OPTIONS = "options.json"
@@ -38,11 +42,41 @@ def run(spark: SparkSession, directory: Path, file_format: str = "ndjson") -> Re
     if not history.is_long(directory):
         return judge(quality.check(history.read(spark, directory, file_format)), options)
     with tempfile.TemporaryDirectory(prefix="warrenmq-audit-") as made:
-        folder = directory if file_format == "parquet" else Path(made)
-        lines = history.read_parquet(spark, directory / history.NDJSON, folder / history.PARQUET)
-        is_sieved = options["queue"] != "stream"
-        with session.changed(spark, sieve.JUDGING if is_sieved else {}):
-            return judge(quality.check(lines), options, is_sieved=is_sieved)
+        if options["queue"] == "stream":
+            folder = directory if file_format == "parquet" else Path(made)
+            return judge(_checked(spark, directory, folder), options)
+        with session.changed(spark, sieve.JUDGING):
+            return _sieved(spark, directory, options, Path(made), file_format)
+
+
+def _sieved(
+    spark: SparkSession, directory: Path, options: dict[str, Any], made: Path, file_format: str
+) -> Report:
+    """A long history without what can raise no finding.
+
+    What Arrow's parser reads in another way than Spark's is made Parquet by Spark's.
+    """
+    promotes = promotes_unsynchronised(options)
+    ours = made / "sieved"
+    ours.mkdir()
+    found = None
+    if file_format == "ndjson":
+        source: Source = Ndjson(directory / history.NDJSON)
+        with suppress(NotAlike):
+            found = sieve.sieve(spark, source, ours, may_promote_unsynchronised=promotes)
+    if found is None:
+        shutil.rmtree(ours)
+        ours.mkdir()
+        folder = directory if file_format == "parquet" else made
+        _checked(spark, directory, folder)
+        source = Parquet(folder / history.PARQUET)
+        found = sieve.sieve(spark, source, ours, may_promote_unsynchronised=promotes)
+    return _report(found.tables, options, found.claims, found.run_id)
+
+
+def _checked(spark: SparkSession, directory: Path, folder: Path) -> DataFrame:
+    lines = history.read_parquet(spark, directory / history.NDJSON, folder / history.PARQUET)
+    return quality.check(lines)
 
 
 def write(directory: Path, report: Report) -> None:
@@ -61,31 +95,30 @@ def told(error: Exception) -> str:
     return f"{_OPTIONS} lacks {text}" if isinstance(error, KeyError) else text
 
 
-def judge(events: DataFrame, options: dict[str, Any], *, is_sieved: bool = False) -> Report:
-    """All transforms over one history.
+def judge(events: DataFrame, options: dict[str, Any]) -> Report:
+    """All transforms over one history, of which nothing is left out.
 
     Args:
         events: Columns of `schemas.HISTORY`.
         options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min,
             delivered_after_min, promote_on_failure, promote_on_shutdown.
-        is_sieved: Whether messages that can raise no finding are left out first. Of a stream none
-            may be: `sieve` knows nothing of offsets.
     """
     promotes = promotes_unsynchronised(options)
-    if is_sieved:
-        sieved = sieve.sieve(events, may_promote_unsynchronised=promotes)
-        found, claims = sieved.tables, sieved.claims
-    else:
-        found = tables.gather(events, may_promote_unsynchronised=promotes)
-        claims = frozenset({*sieve.SUSPICIONS, sieve.ORDER})
+    found = tables.gather(events, may_promote_unsynchronised=promotes)
+    first = events.select("run_id").take(1)
+    return _report(found, options, _ALL_CLAIMS, first[0]["run_id"] if first else "")
+
+
+def _report(
+    found: tables.Tables, options: dict[str, Any], claims: Collection[str], run_id: str
+) -> Report:
     is_serving = is_available(options)
     findings = reduce(DataFrame.unionByName, _questions(found, options, claims)).collect()
     counted = transforms.counts(found).collect()[0].asDict()
     silences = transforms.silences(found, is_available=is_serving).orderBy("start_us").collect()
-    first = events.select("run_id").take(1)
     found.release()
     return Report(
-        run_id=first[0]["run_id"] if first else "",
+        run_id=run_id,
         findings=sorted(Finding(row["kind"], row["subject"], row["queue"]) for row in findings),
         counts=counted,
         silences_ms={row["fault"]: row["silence_us"] // 1000 for row in silences},
@@ -106,6 +139,7 @@ _OF_MESSAGES = {
     "confirm-once": [transforms.confirm_once],
     "unanswered": [transforms.unanswered],
 }
+_ALL_CLAIMS = frozenset({*_OF_QUEUES, *_OF_MESSAGES})
 
 
 def _questions(

@@ -39,6 +39,18 @@ def check(events: DataFrame) -> DataFrame:
     if found["bad"]:
         example = (found["example"] or "a required column is missing")[:_SHOWN_BYTES]
         raise QualityFailed(f"expected events, found {found['bad']} lines that are none: {example}")
-    if found["runs"] > 1:
-        raise QualityFailed(f"expected one run, found {found['runs']}")
+    check_runs(found["runs"])
     return events.drop(schemas.CORRUPT)
+
+
+def check_runs(count: int) -> None:
+    """Refuse a history of several runs.
+
+    Args:
+        count: How many runs its events are of.
+
+    Raises:
+        QualityFailed: They are of more than one.
+    """
+    if count > 1:
+        raise QualityFailed(f"expected one run, found {count}")

@@ -1,4 +1,4 @@
-"""What the sieve leaves out raises no finding: both judges say the same without it."""
+"""What the sieve leaves out raises no finding: both judges say the same, with it and without it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from chaos.checkers import verdict
 from chaos.history import Event
 from pipeline import judge, sieve
 from pipeline.quality import QualityFailed
+from pipeline.sieving import sources
 from pipeline.sources import history as source
+from pipeline.sources.conversion import NotAlike
 from pipeline.verdict import Finding
+from tests.perf import long_history
 from tests.unit.chaos import forge
 
 pytestmark = [
@@ -106,36 +109,88 @@ def stored(directory, events, asked=forge.OPTIONS):
 @pytest.fixture(autouse=True)
 def _all_are_long(monkeypatch):
     monkeypatch.setattr(source, "LONG_BYTES", 0)
-    # They are long by name alone: compiling queries would take most of the time.
-    monkeypatch.setattr(sieve, "SCANNING", sieve.JUDGING)
+    monkeypatch.setattr(sources, "PART_BYTES", 50_000)
 
 
-def test_every_forged_finding_is_found_by_way_of_parquet_and_sieve(spark, tmp_path):
-    events = forged()
-    report = judge.run(spark, stored(tmp_path, events))
-    findings, counts, silences_ms = pure(events)
+def check_alike(report, events, asked=forge.OPTIONS):
+    findings, counts, silences_ms = pure(events, asked)
     assert report.findings == findings
     assert dict(report.counts) == counts
     assert report.silences_ms == silences_ms
-    kinds = {item.kind for item in findings}
-    assert kinds >= {
+    return {item.kind for item in findings}
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+def test_every_forged_finding_is_found_by_way_of_the_sieve(spark, tmp_path, file_format):
+    events = forged()
+    report = judge.run(spark, stored(tmp_path, events), file_format)
+    assert check_alike(report, events) >= {
         "lost", "duplicated", "phantom", "corrupt", "aborted", "unroutable", "order", "flag",
         "held-twice", "confirm-twice", "confirm-unasked", "unanswered",
     }  # fmt: skip
+    assert (tmp_path / source.PARQUET).exists() == (file_format == "parquet")
 
 
-def test_of_a_clean_history_next_to_nothing_is_left_to_judge(spark, tmp_path):
-    events = forge.clean()
+def test_random_forgeries_have_the_same_findings_with_the_sieve_and_without_it(
+    spark, tmp_path, monkeypatch
+):
+    histories = [at_random(seed) for seed in range(20, 60)]
+    events = [each for n, some in enumerate(histories) for each in renamed(some, f"{n}-")]
     stored(tmp_path, events)
-    lines = source.read_parquet(spark, tmp_path / history.FILE, tmp_path / source.PARQUET)
-    left = sieve.sieve(lines)
-    others = [event for event in events if event.op not in sieve.ABOUT_MESSAGES]
-    seen = {row["msg_id"] for row in left.tables.events.select("msg_id").collect()} - {""}
-    left.tables.release()
-    # The one that was given back, and the one whose ack the fault swallowed, came twice.
-    assert seen == {"p1.1|8", "p1.1|36"}
-    assert left.claims == {"duplicated", "held-twice"}
-    assert left.kept == len(others) + sum(event.msg_id in seen for event in events)
+    with_it = judge.run(spark, tmp_path)
+    monkeypatch.setattr(source, "LONG_BYTES", 1 << 40)
+    without = judge.run(spark, tmp_path)
+    assert with_it == without
+    check_alike(with_it, events)
+
+
+def test_what_arrow_reads_in_another_way_is_read_by_spark_first(spark, tmp_path):
+    events = forge.spoiled(forge.clean())
+    path = stored(tmp_path, events) / history.FILE
+    first, _, rest = path.read_bytes().partition(b"\n")
+    # Spark takes the second of two; Arrow refuses.
+    path.write_bytes(first[:-1] + b',"epoch":9,"epoch":0}\n' + rest)
+    with pytest.raises(NotAlike):
+        list(sources.Ndjson(path).read(sources.Ndjson(path).parts()[0]))
+    check_alike(judge.run(spark, tmp_path), events)
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+def test_streams_are_judged_whole(spark, tmp_path, monkeypatch, file_format):
+    monkeypatch.setattr(sieve, "sieve", None)
+    events = forge.STREAM_MUTATIONS["stored twice"][0](forge.clean_stream())
+    stored(tmp_path, events, forge.STREAM_OPTIONS)
+    report = judge.run(spark, tmp_path, file_format)
+    assert check_alike(report, events, forge.STREAM_OPTIONS) == {"stored-twice"}
+
+
+def test_a_long_run_that_keeps_its_promises_passes(spark, tmp_path):
+    long_history.write(tmp_path, 1)
+    events = history.load(tmp_path / history.FILE)
+    assert check_alike(judge.run(spark, tmp_path), events, options.load(tmp_path)) == set()
+
+
+def test_a_long_run_with_forgeries_is_judged_alike(spark, tmp_path):
+    """Deliveries that are lost, doubled, damaged and out of order, among thousands that are not."""
+    long_history.write(tmp_path, 1)
+    chosen = random.Random(5)
+    events = history.load(tmp_path / history.FILE)
+    deliveries = [n for n, event in enumerate(events) if event.op == "deliver"]
+    for place in chosen.sample(deliveries, 30):
+        columns = chosen.choice(
+            [{"body_crc": 1}, {"redelivered": False}, {"op": "consume"}, {"msg_id": "p1.1|1"},
+             {"publisher": "", "seq": 0}, {"ts_us": events[place].ts_us + 20_000_000}]
+        )  # fmt: skip
+        events[place] = msgspec.structs.replace(events[place], **columns)
+    report = judge.run(spark, stored(tmp_path, events, options.load(tmp_path)))
+    assert len(check_alike(report, events, options.load(tmp_path))) > 2
+
+
+def test_two_runs_in_one_history_are_refused(spark, tmp_path):
+    events = forge.clean()
+    events[5] = msgspec.structs.replace(events[5], run_id="another")
+    with pytest.raises(QualityFailed, match="expected one run, found 2"):
+        judge.run(spark, stored(tmp_path, events))
 
 
 @pytest.mark.parametrize("name", ["no fault", "starved", "nobody served", "gap", "undrained"])
