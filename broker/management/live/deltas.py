@@ -169,10 +169,10 @@ def _patched(old: object, new: object) -> object:
 
 
 def _is_same(old: object, new: object) -> bool:
-    """True if both are the same JSON: unlike in Python, true is not 1 there."""
+    """True if both are the same JSON: unlike in Python, true is not 1 there, and -0.0 not 0.0."""
     if type(old) is not type(new):
         return False
-    if isinstance(old, dict | list):
+    if isinstance(old, dict | list | float):
         return bool(_encode(old) == _encode(new))
     return old == new
 

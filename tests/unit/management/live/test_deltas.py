@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from broker.management.live.deltas import difference, parsed
 
@@ -84,6 +84,7 @@ def exactly(value: Any) -> str:
 
 
 @given(answers, answers)
+@example([{"name": "b", "extra": {"a": 0.0}}], [{"name": "b", "extra": {"a": -0.0}}])
 @settings(max_examples=500)
 def test_who_applies_the_difference_has_the_new_answer(old, new):
     change = between(old, new)
