@@ -363,7 +363,7 @@ class Load(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deaths", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("deaths", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_the_stores_leader_dies_under_load_and_no_confirmed_delay_is_lost(
     own_trio: Trio, arrive: Arrive, deaths: int
 ) -> None:

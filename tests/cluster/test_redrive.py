@@ -47,8 +47,17 @@ def shown(node: Node, id_: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["quorum", "mirrored"])
-@pytest.mark.parametrize("killed", [RUNNER, SERVER, BOTH])
+@pytest.mark.parametrize(
+    ("kind", "killed"),
+    [
+        ("quorum", RUNNER),
+        ("mirrored", SERVER),
+        ("quorum", BOTH),
+        ("mirrored", BOTH),
+        pytest.param("mirrored", RUNNER, marks=pytest.mark.soak),
+        pytest.param("quorum", SERVER, marks=pytest.mark.soak),
+    ],
+)
 def test_no_dead_letter_is_lost_when_a_node_dies(own_trio: Trio, kind: str, killed: str) -> None:
     trio = own_trio
     first = trio.nodes[0]

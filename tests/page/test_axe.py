@@ -96,8 +96,15 @@ def look_inside(view: View, script: str, found: dict[str, list[str]], *, is_wide
         found["search"] = axe.faults(view.page, script)
 
 
-@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "scheme"),
+    [
+        pytest.param(DESK, "dark", id="dark-desk"),
+        pytest.param(PHONE, "light", id="light-phone"),
+        pytest.param(DESK, "light", marks=pytest.mark.soak, id="light-desk"),
+        pytest.param(PHONE, "dark", marks=pytest.mark.soak, id="dark-phone"),
+    ],
+)
 def test_axe_finds_nothing_serious_on_any_page(
     browser: Any, node: Node, script: str, size: dict[str, int], scheme: str
 ) -> None:

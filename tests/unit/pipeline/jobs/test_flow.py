@@ -42,6 +42,7 @@ def test_the_job_needs_the_http_api():
     assert needed == ["http_url"]
 
 
+@pytest.mark.long
 def test_rates_growth_and_hours(spark):
     rows = [
         # 100 in, 60 out a second: 72,000 more in 0.5 h at 40 a second.

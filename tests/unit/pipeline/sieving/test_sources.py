@@ -43,8 +43,9 @@ def check_picks(source):
                 assert source.pick(part, rows) == whole.take(pa.array(rows, pa.int64()))
 
 
-@pytest.mark.parametrize("part_bytes", [100, 10_000, 1 << 24])
-@pytest.mark.parametrize("block_bytes", [1_000, 1 << 24])
+@pytest.mark.parametrize(
+    ("part_bytes", "block_bytes"), [(100, 1 << 24), (10_000, 1_000), (1 << 24, 1_000)]
+)
 def test_lines_are_found_again_wherever_the_file_is_cut(
     tmp_path, monkeypatch, events, part_bytes, block_bytes
 ):
