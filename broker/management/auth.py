@@ -138,6 +138,7 @@ class Authenticator:
         """
         session = None
         if "Authorization" not in request.headers:
+            self._passwords()  # who begins does not know by which name its cookies go, either
             session = self.sessions.claimed(request)
         if session is None:
             return await self.check(request, *_credentials(request))
@@ -176,10 +177,11 @@ class Authenticator:
         Raises:
             ApiError: 403 if it comes from another site's page; 503.
         """
+        passwords = self._passwords()
         session = self.sessions.claimed(request)
         if session is not None:
             self._origins.check_session(request.method, request.headers)
-            if self.sessions.is_valid(session, self._passwords().claimed(session.user)):
+            if self.sessions.is_valid(session, passwords.claimed(session.user)):
                 self.sessions.end(session)
         return self.sessions.removed(request)
 

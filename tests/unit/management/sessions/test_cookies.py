@@ -136,6 +136,17 @@ async def test_a_logout_ends_the_session_at_once():
         assert (await rig.ask("POST", "/api/logout", user=None)).status == 204
 
 
+async def test_a_session_outlives_the_start_of_its_node():
+    """The cookie has the cluster's name, which a node that begins has not read yet."""
+    async with Rig() as rig:
+        shown = await cookie(rig)
+        cluster, rig.control.cluster, rig.control.is_beginning = rig.control.cluster, None, True
+        assert (await rig.ask("GET", "/api/whoami", user=None, headers=shown)).status == 503
+        assert (await rig.ask("POST", "/api/logout", user=None, headers=shown)).status == 503
+        rig.control.cluster, rig.control.is_beginning = cluster, False
+        assert (await rig.ask("GET", "/api/whoami", user=None, headers=shown)).status == 200
+
+
 async def test_a_browser_asks_for_no_password_where_the_page_does():
     async with Rig() as rig:
         page = {"Referer": own(rig) + "/"}
