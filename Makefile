@@ -18,7 +18,6 @@ MANAGEMENT_PORT ?= 15672
 JOBS            ?= 2
 # Tests with nodes wait for most of their time: for clocks, syncs and each other.
 TEST_JOBS       ?= $(shell expr $(JOBS) + 1)
-LONG_TEST_JOBS  ?= $(shell expr $(JOBS) + 2)
 SEED            ?=
 SEEDS           ?= 200
 GM_SEEDS        ?= 1000
@@ -109,7 +108,7 @@ chaos-soak: $(DEV)
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
 # BUGS is empty: `make test` finds each planted bug.
 ci-long: $(DEV)
-	$(BIN)/pytest -m "long and not (alone or docker or soak)" --ignore tests/unit/pipeline -n $(LONG_TEST_JOBS) --dist loadfile --durations 15 $(ONCE_MORE)
+	$(BIN)/pytest -m "long and not (alone or docker or soak)" --ignore tests/unit/pipeline -n $(TEST_JOBS) --dist loadfile --durations 15 $(ONCE_MORE)
 	$(BIN)/pytest -m "(docker or long and alone) and not soak" --ignore tests/unit/pipeline --durations 15 $(ONCE_MORE)
 	$(MAKE) --no-print-directory -j 2 --output-sync=target ci-sims chaos
 

@@ -108,6 +108,19 @@ def streams_serve(nodes: list[Node]) -> None:
         assert [number for _, number in read_all(node, "stream", 200)] == list(MESSAGES)
 
 
+def wait_hears_all(node: Node, nodes: list[Node]) -> None:
+    names = {each.user_name for each in nodes}
+    status = "/cluster/status"
+    wait_until(lambda: set(node.api("GET", status)["running_nodes"]) == names, "it hears all")
+
+
+def wait_synchronised(node: Node, names: list[str]) -> None:
+    wait_until(
+        lambda: all(len(shown(node, name)["synchronised_slave_nodes"]) == 2 for name in names),
+        "mirrors are synchronised",
+    )
+
+
 def test_a_node_of_0_2_0_joins_leads_and_follows(
     older: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,14 +159,7 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
             for leader in (new, old)
             for place in (0, 1)
         ]
-        wait_until(
-            lambda: all(
-                len(shown(other, name)["synchronised_slave_nodes"]) == 2
-                for name in names
-                if name.startswith("m")
-            ),
-            "mirrors are synchronised",
-        )
+        wait_synchronised(other, [name for name in names if name.startswith("m")])
         assert flags(new)[FLAG] == "disabled"
         assert FLAG in refused(new, "POST", "/node/drain")["reason"]
         streams_are_refused([new, old])
@@ -173,6 +179,7 @@ def test_a_node_of_0_2_0_joins_leads_and_follows(
         assert f"node {old.user_name} is not running" in told
         old.source = None
         old.start()
+        wait_hears_all(new, trio.nodes)
         assert said(new, capsys, "enable_feature_flag", "all")[0] == 0
         streams_serve(trio.nodes)
         assert ctl(old, "drain") == 0
