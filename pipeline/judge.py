@@ -113,9 +113,12 @@ def _report(
     found: tables.Tables, options: dict[str, Any], claims: Collection[str], run_id: str
 ) -> Report:
     is_serving = is_available(options)
-    findings = reduce(DataFrame.unionByName, _questions(found, options, claims)).collect()
+    quiet = transforms.silences(found, is_available=is_serving).cache()
+    asked = _questions(found, quiet, options, claims)
+    findings = reduce(DataFrame.unionByName, asked).collect()
     counted = transforms.counts(found).collect()[0].asDict()
-    silences = transforms.silences(found, is_available=is_serving).orderBy("start_us").collect()
+    silences = quiet.orderBy("start_us").collect()
+    quiet.unpersist()
     found.release()
     return Report(
         run_id=run_id,
@@ -143,7 +146,7 @@ _ALL_CLAIMS = frozenset({*_OF_QUEUES, *_OF_MESSAGES})
 
 
 def _questions(
-    found: tables.Tables, options: dict[str, Any], claims: Collection[str]
+    found: tables.Tables, quiet: DataFrame, options: dict[str, Any], claims: Collection[str]
 ) -> list[DataFrame]:
     is_serving = is_available(options)
     is_stream = options["queue"] == "stream"
@@ -161,7 +164,7 @@ def _questions(
         transforms.undrained(found),
         transforms.depth(found),
         transforms.unhealthy(found),
-        transforms.recovery(found, is_available=is_serving),
+        transforms.recovery(quiet, is_available=is_serving),
         transforms.storm(found),
         transforms.starved(found, delivered_after_min=options["delivered_after_min"]),
         transforms.vacuous(

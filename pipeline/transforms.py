@@ -31,6 +31,7 @@ SERVING_LIMITS_US = {
 CHANGES_MAX = 3
 TIMEOUT_US = 10_000_000
 LATE_US = 1_000_000
+SECOND_US = 1_000_000
 _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 
@@ -242,17 +243,17 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
             "begin_us", F.col("start_us") if is_available else F.col("end_us")
         )
     )
-    confirms = tables.confirms
     about = ["fault", "begin_us", "end_us"]
-    within = (F.col("begin_us") < F.col("at_us")) & (F.col("at_us") <= F.col("end_us"))
+    confirms, firsts = _by_second(tables.confirms)
+    near = _seconds(windows, firsts, "begin_us").join(confirms, "second").where("begin_us < at_us")
     behind = (
-        windows.join(confirms, F.col("at_us") > F.col("end_us"))
+        windows.join(firsts, F.col("second") > _second("end_us"))
         .groupBy(*about)
-        .agg(F.min("at_us").alias("at_us"))
+        .agg(F.min("first_us").alias("at_us"))
     )
     points = (
         windows.select(*about, F.col("begin_us").alias("at_us"))
-        .unionByName(windows.join(confirms, within).select(*about, "at_us"))
+        .unionByName(near.select(*about, "at_us"))
         .unionByName(behind)
         .withColumn("after_us", F.lead("at_us").over(Window.partitionBy("fault").orderBy("at_us")))
         .crossJoin(load_end)
@@ -263,8 +264,32 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
     return windows.join(longest, "fault", "left").fillna(0, ["silence_us"])
 
 
-def recovery(tables: Tables, *, is_available: bool) -> DataFrame:
-    """Faults after which confirms took too long."""
+def _by_second(confirms: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Confirms with their `second`; and of each second the first one, `first_us`.
+
+    To compare each confirm with each window took longer than all other questions.
+    """
+    timed = confirms.withColumn("second", _second("at_us"))
+    return timed, timed.groupBy("second").agg(F.min("at_us").alias("first_us"))
+
+
+def _seconds(windows: DataFrame, firsts: DataFrame, begin: str) -> DataFrame:
+    """Each window with each `second` that it touches, if a confirm came then."""
+    touches = F.col("second").between(_second(begin), _second("end_us"))
+    return F.broadcast(windows).join(firsts.select("second"), touches)
+
+
+def _second(column: str) -> Column:
+    return F.expr(f"{column} div {SECOND_US}")
+
+
+def recovery(silences: DataFrame, *, is_available: bool) -> DataFrame:
+    """Faults after which confirms took too long.
+
+    Args:
+        silences: What `silences` found.
+        is_available: As there.
+    """
     limit = F.lit(HEALED_LIMIT_US)
     if is_available:
         limit = reduce(
@@ -272,7 +297,7 @@ def recovery(tables: Tables, *, is_available: bool) -> DataFrame:
             SERVING_LIMITS_US.items(),
             F.when(F.lit(False), F.lit(0)),
         )
-    slow = silences(tables, is_available=is_available).where(F.col("silence_us") > limit)
+    slow = silences.where(F.col("silence_us") > limit)
     return findings(slow.withColumn("queue", F.lit("")), "recovery", F.col("fault"))
 
 
@@ -347,8 +372,10 @@ def vacuous(
 
 def confirms_in_faults(tables: Tables) -> DataFrame:
     """Confirms that came while a fault lasted."""
-    within = (F.col("start_us") <= F.col("at_us")) & (F.col("at_us") <= F.col("end_us"))
-    return tables.confirms.join(F.broadcast(tables.windows), within, "left_semi")
+    confirms, firsts = _by_second(tables.confirms)
+    seconds = _seconds(tables.windows, firsts, "start_us").withColumnRenamed("second", "touched")
+    is_within = F.expr("second = touched and start_us <= at_us and at_us <= end_us")
+    return confirms.join(seconds, is_within, "left_semi")
 
 
 def without_effect(tables: Tables) -> DataFrame:
