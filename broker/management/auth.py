@@ -138,7 +138,7 @@ class Authenticator:
         """
         session = None
         if "Authorization" not in request.headers:
-            self._passwords()  # who begins does not know by which name its cookies go, either
+            self._passwords()  # 503 while the node begins: it does not know its cookie's name yet
             session = self.sessions.claimed(request)
         if session is None:
             return await self.check(request, *_credentials(request))

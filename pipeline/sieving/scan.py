@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import schemas
 from pipeline.sieving import compact, lines, marks, suspects
 from pipeline.sieving.buckets import Buckets, rows_of
 from pipeline.sieving.compact import Registers
@@ -137,7 +138,7 @@ class Scan:
         seconds = {
             second
             for begin_us, end_us in windows
-            for second in range(begin_us // suspects.SECOND_US, end_us // suspects.SECOND_US + 1)
+            for second in range(begin_us // schemas.SECOND_US, end_us // schemas.SECOND_US + 1)
         }
         places = self._registers.places.all()
         queues = Names[str]()

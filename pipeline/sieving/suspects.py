@@ -6,16 +6,16 @@ Rows come as `compact.ROWS`, all of a message in one bucket.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline import schemas
 from pipeline.sieving import keys, lines, marks
 from pipeline.sieving.compact import NOWHERE
 from pipeline.sieving.marks import Mark
 
-SECOND_US: Final = 1_000_000
 _LATE_DELIVERY, _CHANGED, _UNSURE = 1, 2, 4
 
 
@@ -186,7 +186,7 @@ def _unclear(
 
 
 def _confirms(at_us: pa.Array, fault_seconds: pa.Array) -> tuple[pa.Array, pa.Table]:
-    second = pc.divide(at_us, SECOND_US)
+    second = pc.divide(at_us, schemas.SECOND_US)
     is_near = pc.is_in(second, value_set=fault_seconds)
     is_far = pc.invert(is_near)
     far = pa.table({"second": second.filter(is_far), "at_us": at_us.filter(is_far)})

@@ -103,7 +103,15 @@ def test_a_mirrored_queue_becomes_a_quorum_queue(
         "Moved 500 messages and 2 bindings to 'orders.q'"
     )
     with pytest.raises(urllib.error.HTTPError):
-        shown(here, "old.orders")
+        shown(third, "old.orders")
+    names = ("old.orders", "orders.q")
+    wait_until(
+        lambda: (
+            [each["name"] for each in here.api("GET", "/queues") if each["name"] in names]
+            == ["orders.q"]
+        ),
+        "another node hears of it",
+    )
     after = shown(here, "orders.q")
     assert (after["type"], after["arguments"]["x-max-length"]) == ("quorum", 100_000)
     fill(there, "us.x", range(500, 510), exchange="orders")

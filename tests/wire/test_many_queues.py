@@ -97,11 +97,11 @@ def test_a_topic_exchange_with_ten_thousand_bindings_takes_20_000_messages_a_sec
         turn = len(rates)
         keys = (f"a.k{number}.turn{turn}" for number in range(COUNT))
         data = b"".join(publish(1, key, "t") + CONTENT for key in keys)
-        before_s = sum(process.cpu_times()[:2])
+        pace, before_s = slowness(), sum(process.cpu_times()[:2])
         sender = threading.Thread(target=raw.socket.sendall, args=(data,))
         sender.start()
         wait_confirmed(raw, COUNT * turn)
         sender.join()
         rate = COUNT / (sum(process.cpu_times()[:2]) - before_s)
-        rates.append(rate * slowness())
+        rates.append(rate * min(pace, slowness()))
     assert max(rates) > 20_000, rates

@@ -94,14 +94,14 @@ def test_a_spoilt_stream_gives_the_same_findings(spark, tmp_path):
 def test_spoilt_run_gives_the_same_finding(spark, tmp_path, name):
     events = forge.MUTATIONS[name][0](forge.clean())
     found_tables = tables.gather(source.read(spark, stored(tmp_path, events)))
-    quiet = transforms.silences(found_tables, is_available=True)
+    silences = transforms.silences(found_tables, is_available=True)
     limits = json.loads((tmp_path / options.FILE).read_text())
     parts = [
         transforms.incomplete(found_tables),
         transforms.undrained(found_tables),
         transforms.lost(found_tables),
         transforms.duplicated(found_tables),
-        transforms.recovery(quiet, is_available=True),
+        transforms.recovery(silences, is_available=True),
         transforms.storm(found_tables),
         transforms.starved(found_tables, delivered_after_min=limits["delivered_after_min"]),
         transforms.vacuous(

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.soak]
 COUNT = 30
 
 
-def warrenmq_pipeline(node: Node, job: str, lake: Path, *more: str) -> subprocess.CompletedProcess:
+def run_job(node: Node, job: str, lake: Path, *more: str) -> subprocess.CompletedProcess[str]:
     command = [
         sys.executable, "-m", "pipeline", job, "--lake", str(lake),
         "--url", f"amqp://127.0.0.1:{node.amqp_port}",
@@ -50,25 +50,25 @@ def test_dead_letters_go_back_and_are_replayed(node: Node, tmp_path: Path):
             channel.basic_reject(method.delivery_tag, requeue=False)
     wait_until(lambda: node.api("GET", "/queues/%2F/line-dead")["messages"] == COUNT, "all died")
 
-    read = warrenmq_pipeline(node, "dead_letters", tmp_path, "--tap", "queue/line-dead", "--once")
+    read = run_job(node, "dead_letters", tmp_path, "--tap", "queue/line-dead", "--once")
     assert read.returncode == 0, read.stderr
     assert "warrenmq pipeline redrive" in read.stdout
 
     some = ("--where", "reason = 'rejected' and int(message_id) < 10")
-    shown = warrenmq_pipeline(node, "redrive", tmp_path, *some)
+    shown = run_job(node, "redrive", tmp_path, *some)
     assert shown.returncode == 0, shown.stderr
     assert taken(node, "line-work") == []
-    sent = warrenmq_pipeline(node, "redrive", tmp_path, *some, "--yes")
+    sent = run_job(node, "redrive", tmp_path, *some, "--yes")
     assert sent.returncode == 0, sent.stderr
     assert taken(node, "line-work") == [b"%d" % number for number in range(10)]
-    again = warrenmq_pipeline(node, "redrive", tmp_path, *some, "--yes")
+    again = run_job(node, "redrive", tmp_path, *some, "--yes")
     assert again.returncode == 2
     assert "sent back before" in again.stderr
 
     lake = ("--stream", "tap.queue.line-dead", "--once")
-    kept = warrenmq_pipeline(node, "ingest", tmp_path, *lake)
+    kept = run_job(node, "ingest", tmp_path, *lake)
     assert kept.returncode == 0, kept.stderr
     half = ("--where", "int(message_id) >= 20", "--to-queue", "line-test", "--yes")
-    replayed = warrenmq_pipeline(node, "replay", tmp_path, *half)
+    replayed = run_job(node, "replay", tmp_path, *half)
     assert replayed.returncode == 0, replayed.stderr
     assert taken(node, "line-test") == [b"%d" % number for number in range(20, COUNT)]
