@@ -43,6 +43,33 @@ def test_who_changes_a_policy_is_told_what_another_made_of_it_first(view: View, 
     node.api("DELETE", "/policies/%2F/shared")
 
 
+_MARK = "() => document.querySelectorAll('tbody tr').forEach((row) => { row.marked = true; })"
+_MARKED = """() => [...document.querySelectorAll('tbody tr')]
+    .map((row) => [row.querySelector('td.name').textContent, Boolean(row.marked)])"""
+
+
+def test_rows_keep_their_elements_until_something_else_is_asked_for(view: View, node: Node) -> None:
+    """What has the focus must not become another queue; whoever asks for others has left it."""
+    for name in ("kept.a", "kept.b", "other.a", "other.b"):
+        node.api("PUT", f"/queues/%2F/{name}", {"durable": True})
+    view.go("#/queues")
+    view.page.get_by_label("Filter by name").fill("kept.")
+    view.page.locator("td.name a", has_text="other.").first.wait_for(state="detached")
+    view.page.locator("td.name a", has_text="kept.b").wait_for()
+    view.page.evaluate(_MARK)
+    node.api("DELETE", "/queues/%2F/kept.b")
+    node.api("PUT", "/queues/%2F/kept.c", {"durable": True})
+    view.page.locator("td.name a", has_text="kept.c").wait_for()
+    view.page.locator("td.name a", has_text="kept.b").wait_for(state="detached")
+    assert sorted(view.page.evaluate(_MARKED)) == [["kept.a", True], ["kept.c", False]]
+    view.page.evaluate(_MARK)
+    view.page.get_by_label("Filter by name").fill("other.")
+    view.page.locator("td.name a", has_text="other.b").wait_for()
+    assert sorted(view.page.evaluate(_MARKED)) == [["other.a", True], ["other.b", True]]
+    for name in ("kept.a", "kept.c", "other.a", "other.b"):
+        node.api("DELETE", f"/queues/%2F/{name}")
+
+
 def test_a_session_that_ends_within_a_form_loses_nothing_of_it(view: View, node: Node) -> None:
     view.allowed.add(401)
     view.go("#/queues")

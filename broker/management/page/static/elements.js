@@ -130,7 +130,7 @@ export function Scroll({ tag = "div", class: kind = "scroll", label, children, .
       if (scrolls) box.setAttribute("tabindex", "0");
       else box.removeAttribute("tabindex");
     };
-    look(); // what it holds has changed, perhaps
+    // It looks once after each layout that a render has led to: to look right here would lay out twice.
     const sizes = new ResizeObserver(look);
     sizes.observe(box);
     return () => sizes.disconnect();

@@ -1,12 +1,14 @@
 // Tables: lists that the server pages, sorts and filters, and short ones that are sorted here.
 
-import { html, useEffect, useMemo, useState } from "./vendor/preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { useLive } from "./api.js";
 import { Loaded, Scroll } from "./elements.js";
 import { count } from "./format.js";
 
 const SIZES = [50, 100, 200, 500];
-const TYPING_MS = 30; // between two letters of one who types fast lie 80
+const TYPING_MS = 30; // letters that come faster are no typing: they are asked for together
+const FIRST_ROWS = 30; // what a window shows; the rest follows when it has been painted
+const AGES_MS = 5_000; // as late may a cell tell that something is old by now
 
 const kept = new Map();
 
@@ -40,11 +42,32 @@ function classes(column) {
   return `${column.number ? "n" : ""} ${column.secondary ? "secondary" : ""} ${column.class ?? ""}`.trim() || null;
 }
 
-function Body({ rows, columns, keyOf }) {
-  return html`
-    <tbody>${rows.map((row) => html`
-      <tr key=${keyOf(row)}>${columns.map((column) => html`<td key=${column.title} class=${classes(column)}>${column.show(row)}</td>`)}</tr>`)}
-    </tbody>`;
+/**
+ * Keys for rows, under which Preact keeps their elements: a map from their ids.
+ *
+ * While `asked` stays, a row keeps its own. Rows of another question take over the elements of those that went: to change texts costs less than to make rows.
+ */
+function keysOf(ids, asked, shown) {
+  const wanted = new Set(ids);
+  const free = asked === shown.asked ? [] : [...shown.keys.keys()].filter((id) => !wanted.has(id)).map((id) => shown.keys.get(id)).reverse();
+  return new Map(ids.map((id) => [id, shown.keys.get(id) ?? free.pop() ?? shown.made++]));
+}
+
+function Body({ rows, columns, keyOf, asked }) {
+  const shown = useRef({ asked, keys: new Map(), made: 0 });
+  const [isWhole, setWhole] = useState(rows.length <= FIRST_ROWS);
+  useEffect(() => {
+    setWhole(true);
+  }, []);
+  // As long as this returns the same, Preact does not look at the rows.
+  return useMemo(() => {
+    const keys = keysOf(rows.map(keyOf), asked, shown.current);
+    Object.assign(shown.current, { asked, keys });
+    return html`
+      <tbody>${(isWhole ? rows : rows.slice(0, FIRST_ROWS)).map((row) => html`
+        <tr key=${keys.get(keyOf(row))}>${columns.map((column) => html`<td key=${column.title} class=${classes(column)}>${column.show(row)}</td>`)}</tr>`)}
+      </tbody>`;
+  }, [rows, columns, asked, isWhole, Math.floor(Date.now() / AGES_MS)]);
 }
 
 function next(column, sort, reverse) {
@@ -60,6 +83,13 @@ function next(column, sort, reverse) {
 export function Listing({ id, path, columns, keyOf, what, order, empty, filterHint = "Filter by name", aside, keys }) {
   const [state, set] = useKept(id, { page: 1, size: 100, name: "", regex: false, sort: order?.[0] ?? "", reverse: order?.[1] ?? false });
   const [typed, setTyped] = useState(state.name);
+  const typedAt = useRef(-Infinity);
+  const type = (text) => {
+    const isFirst = performance.now() - typedAt.current > TYPING_MS;
+    typedAt.current = performance.now();
+    setTyped(text);
+    if (isFirst) set({ name: text, page: 1 });
+  };
   useEffect(() => {
     if (typed === state.name) return undefined;
     const timer = setTimeout(() => set({ name: typed, page: 1 }), TYPING_MS);
@@ -79,17 +109,18 @@ export function Listing({ id, path, columns, keyOf, what, order, empty, filterHi
   const fresh = useLive(asked);
   const [last, setLast] = useState(null);
   useEffect(() => {
-    if (fresh.value) setLast({ path, value: fresh.value });
+    if (fresh.value) setLast({ path, asked, value: fresh.value });
   }, [fresh.value]);
   useEffect(() => {
     if (fresh.value && state.page > 1 && !fresh.value.items.length) set({ page: Math.max(1, fresh.value.page_count) });
   }, [fresh.value]);
   // A new order or filter shows the old rows until the new ones are there: nothing jumps.
-  const live = fresh.value === undefined && last?.path === path ? { ...fresh, value: last.value } : fresh;
+  const isOld = fresh.value === undefined && last?.path === path;
+  const live = isOld ? { ...fresh, value: last.value } : fresh;
   return html`
     <section class="card list" aria-label=${what}>
       <div class="row tools">
-        <input type="search" class="filter" placeholder=${filterHint} aria-label=${filterHint} value=${typed} onInput=${(event) => setTyped(event.currentTarget.value)} />
+        <input type="search" class="filter" placeholder=${filterHint} aria-label=${filterHint} value=${typed} onInput=${(event) => type(event.currentTarget.value)} />
         <label class="check"><input type="checkbox" checked=${state.regex} onChange=${(event) => set({ regex: event.currentTarget.checked, page: 1 })} /> Regex</label>
         <span class="grow"></span>${aside}
       </div>
@@ -97,7 +128,7 @@ export function Listing({ id, path, columns, keyOf, what, order, empty, filterHi
         ${value.items.length === 0 ? html`<p class="empty">${value.total_count ? `None of ${count(value.total_count)} matches.` : empty}</p>` : html`
           <${Scroll} label=${what}><table>
             <${Head} columns=${columns} sort=${state.sort} reverse=${state.reverse} onSort=${(column) => set({ ...next(column, state.sort, state.reverse), page: 1 })} />
-            <${Body} rows=${value.items} columns=${columns} keyOf=${keyOf} />
+            <${Body} rows=${value.items} columns=${columns} keyOf=${keyOf} asked=${isOld ? last.asked : asked} />
           </table><//>`}
         <${Pages} value=${value} size=${state.size} set=${set} />`}
       <//>
