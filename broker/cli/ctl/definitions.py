@@ -119,12 +119,16 @@ def _touched(found: dict[str, Any]) -> list[str]:
         changes = [f"{key} {_shown(old)} -> {_shown(new)}" for key, (old, new) in keys]
         kind = "operator_policy" if found["what"].startswith("operator") else "policy"
         changes = changes or [f"policy {_shown(each[kind])} -> {_shown(each[f'{kind}_after'])}"]
-        lines.append(f"  queue '{each['name']}': {', '.join(changes)}")
+        lines.append(f"  {_whether_new(each)}queue '{each['name']}': {', '.join(changes)}")
     for each in found["exchanges"]:
         policies = f"{_shown(each['policy'])} -> {_shown(each['policy_after'])}"
-        lines.append(f"  exchange '{each['name']}': policy {policies}")
+        lines.append(f"  {_whether_new(each)}exchange '{each['name']}': policy {policies}")
     more = queues + exchanges - len(found["queues"]) - len(found["exchanges"])
     return [*lines, f"  and {more} more"] if more else lines
+
+
+def _whether_new(touched: dict[str, Any]) -> str:
+    return "new " if touched.get("added") else ""
 
 
 def _shown(value: object) -> str:

@@ -36,12 +36,15 @@ from broker.management.operations.importing import (
     ImportStopped,
     log_imported,
 )
-from broker.management.previews.policy_effects import PolicyDraft, effects_of
+from broker.management.previews.policy_effects import Added, PolicyDraft, effects_of
 from broker.management.resources.policies import policy_of
-from broker.metadata.commands import SetPolicy
+from broker.metadata import arguments
+from broker.metadata.catalogue import Catalogue
+from broker.metadata.commands import AddVhost, DeclareExchange, DeclareQueue, SetPolicy
 from broker.metadata.definitions import export
 from broker.metadata.definitions.export import Item, Section
 from broker.metadata.definitions.planning import Plan
+from broker.metadata.records import QueueType, Vhost
 
 _PART_BYTES: Final = 65_536
 _STEP: Final = 16
@@ -110,7 +113,7 @@ async def post(call: Call) -> web.Response:
         definitions = await importer.read(data, vhost)
         if _is_set(call, "dry_run"):
             plan = await importer.plan(definitions)
-            work = effects_of(call.catalogue, _policies(plan))
+            work = effects_of(call.catalogue, _policies(plan), _added(call.catalogue, plan))
             return json(_difference(plan) | {"policies": await call.reports.pace.run(work)})
         digest = importer.digest(data) if _is_set(call, "skip_if_unchanged") else ""
         is_skipped = bool(digest) and importer.is_unchanged(digest)
@@ -161,6 +164,33 @@ def _policies(plan: Plan) -> list[PolicyDraft]:
         for change in plan.changes
         if isinstance(change.command, SetPolicy)
     ]
+
+
+def _added(catalogue: Catalogue, plan: Plan) -> Added:
+    """The queues and exchanges that a plan would declare."""
+    commands = [change.command for change in plan.changes]
+    queues = [each for each in commands if isinstance(each, DeclareQueue)]
+    exchanges = [each for each in commands if isinstance(each, DeclareExchange)]
+    vhosts = {each.name: each for each in catalogue.vhosts()} | {
+        each.name: Vhost(each.name, default_queue_type=each.default_queue_type)
+        for each in commands
+        if isinstance(each, AddVhost)
+    }
+    return Added(
+        [(each.vhost, each.name, _type_of(each, vhosts[each.vhost])) for each in queues],
+        [(each.vhost, each.name) for each in exchanges],
+    )
+
+
+def _type_of(declare: DeclareQueue, vhost: Vhost) -> QueueType:
+    given = arguments.with_default_type(
+        declare.arguments,
+        vhost,
+        durable=declare.durable,
+        exclusive=False,
+        auto_delete=declare.auto_delete,
+    )
+    return arguments.queue_type(given)
 
 
 def _difference(plan: Plan) -> Item:

@@ -192,7 +192,7 @@ def _touched(
         if after is not None and is_other(before, after):
             count += 1
             if len(named) < NAMED_MAX:
-                named.append(queue_item(queue, before, after))
+                named.append(queue_item(queue.name, queue.type, before, after))
         if not number % STEP:
             yield
     exchanges: list[dict[str, Any]] = []

@@ -70,7 +70,7 @@ def test_a_dry_run_prints_the_difference(api, tmp_path: Path, capsys):
         "1 to add, 1 to change, 0 left as they are, 7 unchanged; nothing was done\n"
     )
     queue = {"name": "q", "changes": {"max-length": [None, 1], "overflow": ["drop-head", None]}}
-    renamed = {"name": "r", "changes": {}, "policy": "old", "policy_after": "p"}
+    renamed = {"name": "r", "changes": {}, "policy": "old", "policy_after": "p", "added": True}
     exchange = {"name": "e", "policy": None, "policy_after": "p"}
     difference["policies"] = [
         {
@@ -93,7 +93,7 @@ def test_a_dry_run_prints_the_difference(api, tmp_path: Path, capsys):
         "~ user 'ann': tags\n"
         "policy 'p' in vhost '/' touches 7 queues and 1 exchange\n"
         "  queue 'q': max-length none -> 1, overflow drop-head -> none\n"
-        "  queue 'r': policy old -> p\n"
+        "  new queue 'r': policy old -> p\n"
         "  exchange 'e': policy none -> p\n"
         "  and 5 more\n"
         "1 to add"

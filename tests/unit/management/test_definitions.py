@@ -109,6 +109,9 @@ async def test_a_dry_run_says_what_its_policies_would_touch_together():
             "queues": [
                 {"vhost": "/", "name": "x3", "durable": True, "auto_delete": False, "arguments": {}}
             ],
+            "exchanges": [
+                {"vhost": "/", "name": "xf", "type": "fanout", "durable": True, "arguments": {}}
+            ],
         }
         found = (await rig.ask("POST", PATH + "?dry_run=true", body)).json
         touched = {
@@ -117,13 +120,19 @@ async def test_a_dry_run_says_what_its_policies_would_touch_together():
         }
         assert touched == {
             "policy 'short' in vhost '/'": {"x1": {"max-length": [9, 1]}},
-            "policy 'wide' in vhost '/'": {"x2": {"max-length": [9, None], "expires": [None, 7]}},
+            "policy 'wide' in vhost '/'": {
+                "x2": {"max-length": [9, None], "expires": [None, 7]},
+                "x3": {"expires": [None, 7]},
+            },
             "operator policy 'limit' in vhost '/'": {"y": {"max-length": [None, 2]}},
         }
         by_name = {each["what"].split("'")[1]: each for each in found["policies"]}
-        assert [each["queues_changed"] for each in by_name.values()] == [1, 1, 1]
+        counts = {name: each["queues_changed"] for name, each in by_name.items()}
+        assert counts == {"short": 1, "wide": 2, "limit": 1}
+        assert [each["added"] for each in by_name["wide"]["queues"]] == [False, True]
         assert by_name["wide"]["exchanges"] == [
-            {"name": "xe", "policy": None, "policy_after": "wide"}
+            {"name": "xe", "policy": None, "policy_after": "wide", "added": False},
+            {"name": "xf", "policy": None, "policy_after": "wide", "added": True},
         ]
         assert (await rig.ask("GET", "/api/policies/%2F/short")).status == 404
         assert (await rig.ask("POST", PATH, body)).status == 204
@@ -131,11 +140,30 @@ async def test_a_dry_run_says_what_its_policies_would_touch_together():
             name: (await rig.ask("GET", f"/api/queues/%2F/{name}")).json[
                 "effective_policy_definition"
             ]
-            for name in ("x1", "x2", "y")
+            for name in ("x1", "x2", "x3", "y")
         }
-        assert effective == {"x1": {"max-length": 1}, "x2": {"expires": 7}, "y": {"max-length": 2}}
+        assert effective == {
+            "x1": {"max-length": 1},
+            "x2": {"expires": 7},
+            "x3": {"expires": 7},
+            "y": {"max-length": 2},
+        }
         again = (await rig.ask("POST", PATH + "?dry_run=true", body)).json
         assert (again["policies"], again["change"]) == ([], [])
+
+
+async def test_a_queue_of_a_new_vhost_has_its_default_type_in_a_dry_run():
+    async with Rig() as rig:
+        queue = {"vhost": "v", "name": "q", "durable": True, "auto_delete": False, "arguments": {}}
+        policy = {"vhost": "v", "name": "p", "pattern": "", "definition": {"delivery-limit": 3}}
+        body = {
+            "vhosts": [{"name": "v", "default_queue_type": "quorum"}],
+            "policies": [policy | {"apply-to": "quorum_queues"}],
+            "queues": [queue],
+        }
+        found = (await rig.ask("POST", PATH + "?dry_run=true", body)).json
+        (touched,) = found["policies"]
+        assert [(each["name"], each["type"]) for each in touched["queues"]] == [("q", "quorum")]
 
 
 async def test_of_many_queues_that_policies_touch_some_are_named_and_all_counted():

@@ -48,9 +48,9 @@ export function Touches({ found }) {
   const more = found.queues_changed - Math.min(SHOWN_MAX, found.queues.length);
   return html`
     <b>It touches ${[found.queues_changed ? counted(found.queues_changed, "queue") : "", found.exchanges_changed ? counted(found.exchanges_changed, "exchange") : ""].filter(Boolean).join(" and ")}.</b>
-    ${found.queues.slice(0, SHOWN_MAX).map((each) => html`<span class="line" key=${each.name}><bdi>${each.name}</bdi>: ${changeOf(each)}</span>`)}
+    ${found.queues.slice(0, SHOWN_MAX).map((each) => html`<span class="line" key=${each.name}>${each.added ? "new: " : ""}<bdi>${each.name}</bdi>: ${changeOf(each)}</span>`)}
     ${more > 0 ? html`<span class="line">and ${counted(more, "more queue")}</span>` : null}
-    ${found.exchanges.slice(0, SHOWN_MAX).map((each) => html`<span class="line" key=${`e ${each.name}`}>exchange <bdi>${each.name}</bdi>: policy ${shown(each.policy)} → ${shown(each.policy_after)}</span>`)}`;
+    ${found.exchanges.slice(0, SHOWN_MAX).map((each) => html`<span class="line" key=${`e ${each.name}`}>${each.added ? "new " : ""}exchange <bdi>${each.name}</bdi>: policy ${shown(each.policy)} → ${shown(each.policy_after)}</span>`)}`;
 }
 
 const STOP = [
