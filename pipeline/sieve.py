@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  what everybody calls it
@@ -14,12 +13,6 @@ from pipeline import quality, schemas, tables
 from pipeline.sieving.scan import Picked, Scan
 from pipeline.sieving.sources import Source
 from pipeline.tables import Tables
-
-JUDGING: Final = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
-}
-"""How the rest is judged: few rows and many questions, whose compilation would cost more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import audit, session
+from pipeline import audit, judge, session
 
 
 @pytest.fixture(scope="session")
@@ -18,8 +18,7 @@ def spark() -> Iterator[Any]:
         pytest.skip(lacking)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own: sockets of its gateway
-        # A forged history is a few hundred rows: compiling queries would take most of the time.
-        settings = {**audit.SETTINGS, "spark.sql.codegen.wholeStage": "false"}
+        settings = {**audit.SETTINGS, **judge.FEW_ROWS, "spark.sql.shuffle.partitions": "4"}
         one = session.open(name="tests", settings=settings)
         yield one
         one.stop()
