@@ -237,46 +237,60 @@ def silences(tables: Tables, *, is_available: bool) -> DataFrame:
         is_available: Whether the queue is promised to serve during the fault: then time counts
             from the fault, else from the end of its heal.
     """
-    load_end = _load_end(tables)
-    windows = F.broadcast(
-        tables.windows.withColumn(
-            "begin_us", F.col("start_us") if is_available else F.col("end_us")
+    windows = tables.windows.withColumn(
+        "begin_us", F.col("start_us") if is_available else F.col("end_us")
+    )
+    points = _with_next(tables.confirms, windows)
+    begins = points.where("fault is not null").select("fault", "at_us", "next_us")
+    within = (
+        points.where("fault is null")
+        .select("at_us", "next_us", _second("at_us").alias("second"))
+        .join(_touched(windows, "begin_us"), "second")
+        .where("begin_us < at_us and at_us <= end_us")
+        .select("fault", "at_us", "next_us")
+    )
+    longest = (
+        begins.unionByName(within)
+        .groupBy("fault")
+        .agg(
+            F.coalesce(F.max(F.expr("next_us - at_us")), F.lit(0)).alias("between_us"),
+            F.max(F.expr("if(next_us is null, at_us, null)")).alias("last_us"),
         )
+        .crossJoin(_load_end(tables))
+        .selectExpr("fault", "greatest(between_us, load_end_us - last_us) as silence_us")
     )
-    about = ["fault", "begin_us", "end_us"]
-    confirms, firsts = _by_second(tables.confirms)
-    near = _seconds(windows, firsts, "begin_us").join(confirms, "second").where("begin_us < at_us")
-    behind = (
-        windows.join(firsts, F.col("second") > _second("end_us"))
-        .groupBy(*about)
-        .agg(F.min("first_us").alias("at_us"))
-    )
-    points = (
-        windows.select(*about, F.col("begin_us").alias("at_us"))
-        .unionByName(near.select(*about, "at_us"))
-        .unionByName(behind)
-        .withColumn("after_us", F.lead("at_us").over(Window.partitionBy("fault").orderBy("at_us")))
-        .crossJoin(load_end)
-        .withColumn("until_us", F.coalesce("after_us", F.greatest("load_end_us", "at_us")))
-        .where("at_us <= end_us")
-    )
-    longest = points.groupBy("fault").agg(F.max(F.expr("until_us - at_us")).alias("silence_us"))
     return windows.join(longest, "fault", "left").fillna(0, ["silence_us"])
 
 
-def _by_second(confirms: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Confirms with their `second`; and of each second the first one, `first_us`.
+def _with_next(confirms: DataFrame, windows: DataFrame) -> DataFrame:
+    """Confirms, and where each window begins, with the time of the confirm that came next.
 
-    To compare each confirm with each window took 66 of the judge's 86 s for 10,000,000 events.
+    One order of all of them: an order for each window took 7 of the judge's 20 s for 10,000,000
+    events.
+
+    Returns:
+        `fault`, null for a confirm; `at_us`; `next_us`, null where no confirm came any more.
     """
-    timed = confirms.withColumn("second", _second("at_us"))
-    return timed, timed.groupBy("second").agg(F.min("at_us").alias("first_us"))
+    points = confirms.select(
+        F.lit(None).cast("string").alias("fault"), "at_us", F.col("at_us").alias("confirm_us")
+    ).unionByName(
+        windows.select(
+            "fault",
+            F.col("begin_us").alias("at_us"),
+            F.lit(None).cast("long").alias("confirm_us"),
+        )
+    )
+    # A window begins after the confirms of the same microsecond.
+    later = Window.orderBy(F.desc("at_us"), F.col("confirm_us").isNotNull())
+    before_this = later.rowsBetween(Window.unboundedPreceding, -1)
+    next_us = F.last("confirm_us", ignorenulls=True).over(before_this)
+    return points.select("fault", "at_us", next_us.alias("next_us"))
 
 
-def _seconds(windows: DataFrame, firsts: DataFrame, begin: str) -> DataFrame:
-    """Each window with each `second` that it touches, if a confirm came then."""
-    touches = F.col("second").between(_second(begin), _second("end_us"))
-    return F.broadcast(windows).join(firsts.select("second"), touches)
+def _touched(windows: DataFrame, begin: str) -> DataFrame:
+    """Each window with each `second` that it touches: few rows, by which confirms are found."""
+    seconds = F.sequence(_second(begin), _second("end_us"))
+    return F.broadcast(windows.withColumn("second", F.explode(seconds)))
 
 
 def _second(column: str) -> Column:
@@ -372,10 +386,10 @@ def vacuous(
 
 def confirms_in_faults(tables: Tables) -> DataFrame:
     """Confirms that came while a fault lasted."""
-    confirms, firsts = _by_second(tables.confirms)
-    seconds = _seconds(tables.windows, firsts, "start_us").withColumnRenamed("second", "touched")
+    confirms = tables.confirms.withColumn("second", _second("at_us"))
+    touched = _touched(tables.windows, "start_us").withColumnRenamed("second", "touched")
     is_within = F.expr("second = touched and start_us <= at_us and at_us <= end_us")
-    return confirms.join(seconds, is_within, "left_semi")
+    return confirms.join(touched, is_within, "left_semi")
 
 
 def without_effect(tables: Tables) -> DataFrame:

@@ -18,7 +18,7 @@ def spark() -> Iterator[Any]:
         pytest.skip(lacking)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PySpark's own: sockets of its gateway
-        settings = {**audit.SETTINGS, **judge.FEW_ROWS, "spark.sql.shuffle.partitions": "4"}
+        settings = {**audit.SETTINGS, **judge.A_RUN, "spark.sql.shuffle.partitions": "4"}
         one = session.open(name="tests", settings=settings)
         yield one
         one.stop()

@@ -57,7 +57,7 @@ def test_lines_are_found_again_wherever_the_file_is_cut(
 
 
 @pytest.mark.parametrize("between", ["\r", "\t", '"code":"\\r\\n\\u0001",', ""])
-def test_what_readers_of_csv_take_for_ends_is_none(tmp_path, between):
+def test_a_line_ends_at_a_line_feed_alone(tmp_path, between):
     path = tmp_path / history.FILE
     path.write_bytes("".join(LINE.format(n, between * (n % 3)) for n in range(1, 20)).encode())
     if between.startswith('"'):
@@ -65,9 +65,10 @@ def test_what_readers_of_csv_take_for_ends_is_none(tmp_path, between):
     check_picks(Ndjson(path))
 
 
-def test_bytes_that_are_no_json_do_not_move_lines(tmp_path):
-    block = b'{"a":"\x01"}\n{"b":"\r"}\n{"c":1}\n'
-    assert sources._lines(block, 3, [0, 2]) == [b'{"a":"\x01"}', b'{"c":1}']
+@pytest.mark.parametrize("rows", [[], [0], [2], [0, 2], [1, 2], [0, 1, 2]])
+def test_lines_of_a_block_are_found_by_their_place(rows):
+    lines = [b'{"a":"\x01"}\n', b'{"b":"\r"}\n', b'{"c":1}\n']
+    assert list(sources._lines(b"".join(lines), rows)) == [lines[row] for row in rows]
 
 
 def test_a_line_that_spark_might_read_in_another_way_is_left_to_it(tmp_path):
