@@ -444,10 +444,11 @@ class QuorumQueue:
 
     def _ask_to_move(self) -> None:
         """Have the leader move the messages whose bodies are in this replica's memory alone."""
-        awaited = None if self._log is None else self._log.awaited
-        leader = None if self.group is None else self.group.leader
         self._ticks += 1
-        if awaited is not None and leader is not None and self._ticks % ASK_TICKS == 0:
+        if self._ticks % ASK_TICKS or self._log is None or self.group is None:
+            return
+        awaited, leader = self._log.awaited, self.group.leader
+        if awaited is not None and leader is not None:
             self._transport.ask_move(leader, self.record.uid, awaited)
 
     def _rang(self) -> None:
