@@ -181,9 +181,8 @@ def large(folder: Path, count: int) -> None:
         declare(node, "large", STREAM)
         with Memory(node) as memory:
             load(node, f"-p -u large -y 0 -s 65536 -f persistent -c 200 -C {count}")
-        print(
-            f"{count * 65_536 / 1e9:.1f} GB: {memory.grown()}, {rss_bytes(pid_of(node)) / MB:.0f}"
-        )
+        size_gb, held_mb = count * 65_536 / 1e9, rss_bytes(pid_of(node)) / MB
+        print(f"{size_gb:.1f} GB: {memory.grown()}, {held_mb:.0f} MB at the end")
         node.kill()
         node.start(wait=False)
         took_s = seconds_until(lambda: _is_first_read(node), "the node serves")

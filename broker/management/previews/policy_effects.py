@@ -42,7 +42,7 @@ class PolicyDraft(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What an import adds, and policies apply to from its first moment on.
+    """Queues and exchanges that an import would declare.
 
     Attributes:
         queues: Virtual host, name and type of each queue.
@@ -166,7 +166,7 @@ def _on_added(
 def _changing(
     by_name: _ByName, before: AppliedPolicies, after: AppliedPolicies
 ) -> Iterator[_Effects]:
-    """The drafts that make one of these the other."""
+    """What each draft by which a queue's policies change would touch."""
     pairs = ((False, before.user, after.user), (True, before.operator, after.operator))
     for operator, old, new in pairs:
         for name in _names(old, new):

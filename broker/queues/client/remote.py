@@ -394,8 +394,9 @@ class RemoteQueue:
 
     def tick(self) -> None:
         """Once a second: nack what waited too long, send again what was not answered."""
-        if not (len(self._pending) or self._stats or self._dropped or self._waiters):
-            self._silence_ms, self._wanted = SILENCE_MS, []
+        is_busy = len(self._pending) or self._stats or self._dropped
+        if not (is_busy or self._waiters or self._wanted):
+            self._silence_ms = SILENCE_MS
             return  # of thousands of queues most are idle
         now_ms = self._clock.monotonic_ms()
         if self._stats:

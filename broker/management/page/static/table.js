@@ -6,9 +6,9 @@ import { Loaded, Scroll } from "./elements.js";
 import { count } from "./format.js";
 
 const SIZES = [50, 100, 200, 500];
-const TYPING_MS = 30; // letters that come faster are no typing: they are asked for together
+const TYPING_MS = 30; // letters that come closer together are asked for once
 const FIRST_ROWS = 30; // what a window shows; the rest follows when it has been painted
-const AGES_MS = 5_000; // as late may a cell tell that something is old by now
+const AGES_MS = 5_000; // rows are drawn anew at least so often: some cells tell how old something is
 
 const kept = new Map();
 
