@@ -6,6 +6,7 @@ else. The limits here are wide, so that they hold on one that is slow or shared.
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Iterator
@@ -183,11 +184,13 @@ def test_ten_viewers_cost_little_and_hold_up_no_client(browser: Any, crowded: No
             lap(is_viewed=False)
             with viewers(crowded, [overview, queues] * (TABS // 2)):
                 lap(is_viewed=True)
-    cost = statistics.mean(shares[True]) - statistics.mean(shares[False])
+    costs = [more - less for more, less in zip(shares[True], shares[False], strict=True)]
+    cost, error = statistics.mean(costs), statistics.stdev(costs) / math.sqrt(len(costs))
     pace = statistics.mean(paces)
     later_ms = statistics.median(p99_ms[True]) - statistics.median(p99_ms[False])
     print(
-        f"ten viewers: {cost:.2%} of a core (node {statistics.mean(shares[False]):.1%} without); "
+        f"ten viewers: {cost:.2%} of a core, +-{error:.2%} "
+        f"(node {statistics.mean(shares[False]):.1%} without); "
         f"{cost / pace:.2%} at the usual pace, this machine takes {pace:.1f} times as long\n"
         f"p99 of a client at 1,000/s: {statistics.median(p99_ms[False]):.2f} ms without, "
         f"{statistics.median(p99_ms[True]):.2f} ms with them"
