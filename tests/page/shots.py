@@ -208,6 +208,8 @@ def take_all(cluster: Trio, folder: Path, only: str) -> None:
                     view.page.wait_for_timeout(1_500)  # charts, and a second value of each number
                     picture = folder / f"{name}-{look}.png"
                     view.page.screenshot(path=picture, full_page=not has_opened)
+                    if view.page.locator("dialog").count():
+                        view.press("Close", within="dialog")
 
 
 def open_part(view: View, name: str) -> bool:

@@ -93,6 +93,18 @@ def test_a_session_that_ends_within_a_form_loses_nothing_of_it(view: View, node:
     assert node.api("GET", "/queues/%2F/meanwhile.kept")["type"] == "classic"
 
 
+def test_a_form_goes_with_the_page_that_opened_it(view: View, node: Node) -> None:
+    """The browser's Back leads to another page: the form would lie over what it is not about."""
+    view.go("#/exchanges")
+    view.heading("Exchanges")
+    view.go("#/queues")
+    view.press("Declare a queue")
+    view.page.locator("dialog [name=name]").wait_for()
+    view.page.go_back()
+    view.heading("Exchanges")
+    view.page.locator("dialog").wait_for(state="detached")
+
+
 def test_another_user_who_logs_in_gets_a_page_of_its_own(view: View, node: Node) -> None:
     body = {"password": "secret", "tags": "management"}
     node.api("PUT", "/users/successor", body)

@@ -39,6 +39,7 @@ function useRoute() {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
     const moved = () => {
+      closeAll(); // what a dialog is about belongs to the page that was left
       setHash(location.hash);
       scrollTo(0, 0);
     };

@@ -1,6 +1,6 @@
 // Dead letters of a queue: groups of them, a dry run of sending them back, and how far that is.
 
-import { html, useState } from "./vendor/preact.js";
+import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { may, path, post, remove, useAsked, useLive } from "./api.js";
 import { act, notify, open } from "./dialog.js";
 import { Bar, Card, Loaded } from "./elements.js";
@@ -167,9 +167,11 @@ async function begin(where, request, close) {
 
 function Plan({ plan, start }) {
   const { found } = plan;
+  const section = useRef(null);
+  useEffect(() => section.current.scrollIntoView({ block: "nearest" }), [plan]); // with its button, on a low screen
   const limited = found.at_delivery_limit ? html`<p class="problem" role="alert">${counted(found.at_delivery_limit, "message")} came back as often as the queue's delivery limit of ${found.delivery_limit} allows: raise the limit first.</p>` : null;
   return html`
-    <section class="plan" aria-label="Dry run" aria-live="polite">
+    <section ref=${section} class="plan" aria-label="Dry run" aria-live="polite">
       <p><b>${counted(found.would_send, "message")} would go back.</b>${found.kept.length ? html` <span class="sub">${staying(found.kept, "would stay")}.</span>` : null}${found.complete ? null : html` <span class="sub">${count(found.looked)} of ${counted(found.messages, "message")} were looked at.</span>`}</p>
       ${found.targets.length ? html`<${Table} rows=${found.targets} keyOf=${(each) => `${each.exchange} ${each.routing_key}`} columns=${[
         { title: "Exchange and key", class: "name", show: (each) => html`<bdi>${each.exchange || "(default)"}</bdi><div class="sub"><bdi>${each.routing_key}</bdi></div>` },

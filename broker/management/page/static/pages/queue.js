@@ -156,7 +156,7 @@ function Why({ queue, where }) {
     <div class=${`card why ${level}`} aria-live="polite">
       <span class=${`dot ${level}`} aria-hidden="true"></span>
       <div class="grow"><b>${why.text}</b>
-        ${why.proof.length || why.advice ? html`<div class="sub">${[...why.proof, why.advice].filter(Boolean).join(". ").replace(/\.\./g, ".")}</div>` : null}
+        ${why.proof.length || why.advice ? html`<div class="sub">${[why.proof.join("; "), why.advice].filter(Boolean).join(". ")}</div>` : null}
         ${why.also.length ? html`<div class="also">${why.also.map((each) => html`<div key=${each.kind}>Also: ${each.text} <span class="sub">${each.proof.join("; ")}</span></div>`)}</div>` : null}
       </div>
       ${why.well ? null : html`<a class="btn" href="#consumers" onClick=${(event) => {
