@@ -618,7 +618,7 @@ class QueueMachine:
         """(node, boot) of everyone known here: channels, consumers and sessions, sorted."""
         held = self.messages.checked_out.channel_ids()
         names = {*held, *self.consumers.channel_ids(), *self.sessions.names()}
-        return sorted({owner_of(name) for name in names})
+        return sorted({owner_of(name) for name in names}) if names else []
 
     def redeliver_checked_out(self, node: str | None = None) -> None:
         """Put every held delivery into the effects again, as a new leader does (P17).

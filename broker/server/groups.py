@@ -356,6 +356,8 @@ class QueueGroups:
             ask_may_vote: Asks a node whether its replica of a queue may.
         """
         for replica in replicas:
+            if not replica.is_leading:
+                continue  # before anything else is touched: there may be thousands of them
             uid, members = replica.record.uid, replica.record.members
             group = self._host.group(uid)
             if group is None or not group.is_leader:

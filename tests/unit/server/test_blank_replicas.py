@@ -253,7 +253,7 @@ def test_a_learner_has_no_vote_before_it_may_vote() -> None:
             return nodes[node].groups.may_vote(uid)
 
         async def tends() -> None:
-            replica: Any = SimpleNamespace(record=QUEUE)
+            replica: Any = SimpleNamespace(record=QUEUE, is_leading=True)
             others = [name for name in nodes if name != leading.name]
             await leading.groups.tend([replica], others, ask_may_vote)
 
