@@ -16,7 +16,9 @@ fi
 tag=${1:-warrenmq/base:bookworm}
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+trap 'umount "$folder" 2>/dev/null || true; rm -rf "$folder"' EXIT
+# In memory where that may be (400 MB): dpkg syncs every file it unpacks.
+mount -t tmpfs -o mode=755,size=2g tmpfs "$folder" 2>/dev/null || true
 
 debootstrap --variant=minbase \
     --include=python3,python3-venv,python3-pip,ca-certificates,iproute2,iptables,tini \
