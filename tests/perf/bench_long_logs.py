@@ -4,6 +4,8 @@
               by one consumer
     backlog   three nodes, a quorum queue with 1,000,000 messages of 1 KB: the memory of each, a
               follower that is killed then, and the queue drained with acks
+    held      three nodes, a quorum queue whose first message is held while 2,000,000 of 1 KB pass:
+              the most that each has on disk meanwhile
     large     one node, a stream of 10 GB: its memory, and how soon it serves after `kill -9`
     idle      three nodes with 1,000 streams and 1,000 quorum queues that nobody uses
 
@@ -23,6 +25,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pika
 
 from broker.amqp import spec
 from broker.amqp.frames import method_frame
@@ -173,6 +177,49 @@ def backlog(folder: Path, count: int) -> None:
         trio.end()
 
 
+def _disk_bytes(node: Node) -> int:
+    """What a node's data takes; files may go while they are looked at."""
+    command = ["du", "-s", "-B1", str(node.directory / "data")]
+    found = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    return int(found.stdout.split()[0])
+
+
+def held(folder: Path, count: int) -> None:
+    """Let messages pass while a consumer holds the first of the queue."""
+    trio = Trio(folder)
+    try:
+        trio.start()
+        declare(trio.nodes[0], "held", QUORUM)
+        wait_until(lambda: trio.leader("held") is not None, "the queue has a leader")
+        leader = trio.leader("held")
+        assert leader is not None
+        with leader.connect(heartbeat=0) as connection:
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_publish("", "held", b"first", pika.BasicProperties(delivery_mode=2))
+            assert channel.basic_get("held")[0] is not None
+            most = dict.fromkeys(trio.nodes, 0)
+            is_over = threading.Event()
+
+            def watch() -> None:
+                while not is_over.wait(0.2):
+                    for node in trio.nodes:
+                        most[node] = max(most[node], _disk_bytes(node))
+
+            watcher = threading.Thread(target=watch)
+            watcher.start()
+            try:
+                options = "-u held -s 1000 -f persistent -c 1000 -q 1000 -A 100"
+                passed = load(leader, f"-p {options} -C {count}")
+            finally:
+                is_over.set()
+                watcher.join()
+        sizes = ", ".join(f"{each / MB:.0f} MB" for each in most.values())
+        print(f"{count:,} passed, {passed['confirmed_per_s']:,.0f} confirmed/s; on disk {sizes}")
+    finally:
+        trio.end()
+
+
 def large(folder: Path, count: int) -> None:
     """Fill a stream with messages of 64 KiB, and kill its node."""
     node = Node("large", folder / "large")
@@ -225,6 +272,7 @@ def idle(folder: Path, count: int) -> None:
 _PARTS: dict[str, tuple[Callable[[Path, int], None], int]] = {
     "replay": (replay, 5_000_000),
     "backlog": (backlog, 1_000_000),
+    "held": (held, 2_000_000),
     "large": (large, 10 * 2**30 // 65_536),
     "idle": (idle, 1_000),
 }
