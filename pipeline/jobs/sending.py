@@ -219,7 +219,7 @@ def _sent(
                     seen = batch["batchId"]
                     rows += batch["numInputRows"]
             progress.show(f"{before + rows:,} of {selection.total:,} rows sent")
-            if is_paced and _committed(checkpoint) >= slices:
+            if is_paced and _sent_slices(checkpoint) >= slices:
                 break
             if progress.is_stopped:
                 return False
@@ -228,10 +228,18 @@ def _sent(
     return True
 
 
-def _committed(checkpoint: Path) -> int:
-    """How many batches Spark has done."""
+def _sent_slices(checkpoint: Path) -> int:
+    """How many slices are in the batches that Spark has done.
+
+    There may be fewer batches: where a run was stopped when Spark had chosen a slice, and had not
+    written its batch's offset yet, that batch has the next slice, too, when the job goes on.
+    """
     found = (path.name for path in (checkpoint / "commits").glob("*"))
-    return max((int(name) + 1 for name in found if name.isdigit()), default=0)
+    last = max((int(name) for name in found if name.isdigit()), default=None)
+    if last is None:
+        return 0
+    *_, offset = (checkpoint / "offsets" / str(last)).read_text("utf-8").splitlines()
+    return int(json.loads(offset)["logOffset"]) + 1
 
 
 def _columns(frame: Any, target: Target) -> Any:

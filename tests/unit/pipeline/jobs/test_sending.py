@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Iterator
@@ -135,10 +136,15 @@ def test_dead_letters_are_counted_by_reason_and_go_back_once(
     assert len(drained(node, "orders")) == COUNT - 4
 
 
-def forget_the_last_commit(folder: Path, batch: int) -> None:
-    """As if killed when the last slice was sent, and Spark did not know it yet."""
+def forget_the_last_commit(folder: Path) -> None:
+    """As if killed when the last slice was sent, and Spark did not know it yet.
+
+    Which batch that is differs: one that was stopped when Spark had chosen its slice, and not yet
+    written its offset, has two slices afterwards.
+    """
     checkpoint = folder / "checkpoint-0"
     commits = checkpoint / "commits"
+    batch = max(int(each.name) for each in commits.iterdir() if each.name.isdigit())
     named = (commits / str(batch), commits / f".{batch}.crc")
     for written in (folder / "finished", checkpoint / "done", *named):
         written.unlink()
@@ -180,7 +186,7 @@ def test_dead_letters_of_a_queue_that_is_a_stream_now_come_back_once_though_kill
     assert report.tables[0].rows == [("stream parked", COUNT, COUNT, "exactly once")]
     assert bodies(spark, node, "parked") == list(range(COUNT))
     (folder,) = (tmp_path / "_sent").iterdir()
-    forget_the_last_commit(folder, COUNT - 1)
+    forget_the_last_commit(folder)
     assert redrive.run(spark, back).findings == []
     assert bodies(spark, node, "parked") == list(range(COUNT))
     with pytest.raises(ConfigRefused, match="sent back before"):
@@ -212,7 +218,7 @@ def test_a_replay_to_a_stream_that_was_killed_goes_on_and_sends_nothing_twice(
     assert bodies(spark, node, "replay-to") == list(range(4, COUNT))
     (folder,) = (tmp_path / "_sent").iterdir()
     assert len(list((folder / "slices" / "target=0").iterdir())) == COUNT - 4
-    forget_the_last_commit(folder, COUNT - 5)
+    forget_the_last_commit(folder)
     again = replay.run(spark, to_stream)
     assert (again.facts["sent"], again.findings) == (COUNT - 4, [])
     assert bodies(spark, node, "replay-to") == list(range(4, COUNT))
@@ -228,3 +234,37 @@ def test_a_replay_to_a_stream_that_was_killed_goes_on_and_sends_nothing_twice(
     assert len(drained(node, "replay-queue")) == COUNT
     with pytest.raises(ConfigRefused, match="there is no queue 'nowhere'"):
         replay.run(spark, config(node, "replay", tmp_path, to_queue="nowhere"))
+
+
+def choose_another(folder: Path) -> None:
+    """As if stopped when Spark had chosen a slice, and not yet written its batch's offset."""
+    logs = folder / "checkpoint-0" / "sources" / "0"
+    known = "".join(each.read_text("utf-8") for each in logs.iterdir() if each.name.isdigit())
+    slices = sorted((folder / "slices" / "target=0").rglob("*.parquet"))
+    chosen = next(each for each in slices if str(each) not in known)
+    batch = max(int(each.name) for each in logs.iterdir() if each.name.isdigit()) + 1
+    timestamp = chosen.stat().st_mtime_ns // 1_000_000
+    entry = {"path": f"file://{chosen}", "timestamp": timestamp, "batchId": batch}
+    (logs / str(batch)).write_text(f"v1\n{json.dumps(entry, separators=(',', ':'))}", "utf-8")
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_replay_that_was_stopped_between_two_slices_ends(
+    spark: Any, node: Node, tmp_path: Path
+):
+    with node.connect() as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("slow-from", durable=True, arguments=STREAM)
+        channel.queue_declare("slow-to", durable=True)
+        for number in range(COUNT):
+            properties = pika.BasicProperties(message_id=str(number))
+            channel.basic_publish("", "slow-from", b"%d" % number, properties)
+    ingest.run(spark, config(node, "ingest", tmp_path, stream="slow-from", once=True))
+    slow = config(node, "replay", tmp_path, to_queue="slow-to", rate=1, yes=True)  # six slices
+    replay.run(spark, slow, _Stopping())
+    (folder,) = (tmp_path / "_sent").iterdir()
+    choose_another(folder)
+    assert replay.run(spark, slow).findings == []
+    back = {int(properties.message_id or "") for properties in drained(node, "slow-to")}
+    assert back == set(range(COUNT))
