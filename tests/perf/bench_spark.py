@@ -48,17 +48,20 @@ def bench(spark: Any, node: Node, folder: Path, rows: int) -> None:
     }
     declare(node, "read", STREAM)
     load(node, f"-p -u read -y 0 -s 100 -f persistent -c 1000 -C {rows}")
-    source = spark.read.format("amqp-stream").options(
-        **given, stream="read", minPartitions=2, columns="offset,timestamp,routing_key,body"
-    )
-    source.option("endingOffsets", "1000").load().count()  # Spark's workers start
+
+    def source(**more: str) -> Any:
+        columns = "offset,timestamp,routing_key,body"
+        reader = spark.read.format("amqp-stream").options(**given, **more)
+        return reader.options(stream="read", minPartitions=2, columns=columns).load()
+
+    source(endingOffsets="1000").count()  # Spark's workers start
     lake = str(folder / "lake")
 
     def to_noop(_: int) -> None:
-        source.load().write.format("noop").mode("overwrite").save()
+        source().write.format("noop").mode("overwrite").save()
 
     def to_parquet(_: int) -> None:
-        source.load().write.mode("overwrite").parquet(lake)
+        source().write.mode("overwrite").parquet(lake)
 
     measured("read to noop", rows, to_noop)
     measured("read to Parquet", rows, to_parquet)
