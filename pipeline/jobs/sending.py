@@ -231,8 +231,8 @@ def _sent(
 def _sent_slices(checkpoint: Path) -> int:
     """How many slices are in the batches that Spark has done.
 
-    There may be fewer batches: where a run was stopped when Spark had chosen a slice, and had not
-    written its batch's offset yet, that batch has the next slice, too, when the job goes on.
+    A batch has two slices if a run was stopped between Spark's two notes of it: the slice that it
+    chose, and the batch's offset. So batches may be fewer than slices.
     """
     found = (path.name for path in (checkpoint / "commits").glob("*"))
     last = max((int(name) for name in found if name.isdigit()), default=None)

@@ -152,15 +152,21 @@ def seconds_until(is_so: Callable[[], bool], what: str) -> float:
     return time.monotonic() - began_s
 
 
+def _led_queue(trio: Trio, name: str) -> Node:
+    """Declare a quorum queue; returns the node that leads it."""
+    declare(trio.nodes[0], name, QUORUM)
+    wait_until(lambda: trio.leader(name) is not None, "the queue has a leader")
+    leader = trio.leader(name)
+    assert leader is not None
+    return leader
+
+
 def backlog(folder: Path, count: int) -> None:
     """Fill a quorum queue, kill a follower, drain the queue."""
     trio = Trio(folder)
     try:
         trio.start()
-        declare(trio.nodes[0], "long", QUORUM)
-        wait_until(lambda: trio.leader("long") is not None, "the queue has a leader")
-        leader = trio.leader("long")
-        assert leader is not None
+        leader = _led_queue(trio, "long")
         with Memory(*trio.nodes) as memory:
             filled = load(leader, f"-p -u long -y 0 -s 1000 -f persistent -c 1000 -C {count}")
             wait_until(lambda: _depth(leader, "long") >= count, "the queue is full")
@@ -189,10 +195,7 @@ def held(folder: Path, count: int) -> None:
     trio = Trio(folder)
     try:
         trio.start()
-        declare(trio.nodes[0], "held", QUORUM)
-        wait_until(lambda: trio.leader("held") is not None, "the queue has a leader")
-        leader = trio.leader("held")
-        assert leader is not None
+        leader = _led_queue(trio, "held")
         with leader.connect(heartbeat=0) as connection:
             channel = connection.channel()
             channel.confirm_delivery()

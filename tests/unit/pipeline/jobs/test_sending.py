@@ -248,7 +248,7 @@ def choose_another(folder: Path) -> None:
     (logs / str(batch)).write_text(f"v1\n{json.dumps(entry, separators=(',', ':'))}", "utf-8")
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_slow_replay_that_was_stopped_between_two_slices_ends(
     spark: Any, node: Node, tmp_path: Path
 ):
