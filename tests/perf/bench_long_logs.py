@@ -46,10 +46,24 @@ _OFFSET_KEY = b"x-stream-offset"
 """Once in each delivery of a stream, in no message of `load`."""
 
 
-def load(node: Node, options: str) -> dict[str, Any]:
-    """Run `warrenmq perf` against a node; returns its summary."""
-    uri = f"amqp://127.0.0.1:{node.amqp_port}"
-    command = [sys.executable, "-m", "broker", "perf", "-h", uri, "--json", "-", *options.split()]
+def uri(node: Node) -> str:
+    """Where a node's clients connect to."""
+    return f"amqp://127.0.0.1:{node.amqp_port}"
+
+
+def load(broker: str, options: str) -> dict[str, Any]:
+    """Run `warrenmq perf` against a broker; returns its summary."""
+    command = [
+        sys.executable,
+        "-m",
+        "broker",
+        "perf",
+        "-h",
+        broker,
+        "--json",
+        "-",
+        *options.split(),
+    ]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     summary: dict[str, Any] = json.loads(found.stdout)
     return summary
@@ -121,7 +135,7 @@ def replay(folder: Path, count: int) -> None:
     try:
         node.start()
         declare(node, "log", STREAM)
-        filled = load(node, f"-p -u log -y 0 -s 100 -f persistent -c 1000 -C {count}")
+        filled = load(uri(node), f"-p -u log -y 0 -s 100 -f persistent -c 1000 -C {count}")
         print(f"filled: {filled['confirmed_per_s']:,.0f} confirmed/s")
         for _ in range(3):
             with Memory(node) as memory:
@@ -230,7 +244,7 @@ def large(folder: Path, count: int) -> None:
         node.start()
         declare(node, "large", STREAM)
         with Memory(node) as memory:
-            load(node, f"-p -u large -y 0 -s 65536 -f persistent -c 200 -C {count}")
+            load(uri(node), f"-p -u large -y 0 -s 65536 -f persistent -c 200 -C {count}")
         size_gb, held_mb = count * 65_536 / 1e9, rss_bytes(pid_of(node)) / MB
         print(f"{size_gb:.1f} GB: {memory.grown()}, {held_mb:.0f} MB at the end")
         node.kill()

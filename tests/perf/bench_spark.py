@@ -3,8 +3,9 @@
 One node, Spark and its workers on this machine. A stream of ROWS messages of 100 bytes (5,000,000
 without an argument) is read whole, to `noop` and to Parquet; then a fifth of them is written in 16
 tasks, exactly once by a streaming query and at least once by a batch. Each is done three times;
-rates are rows by the seconds from the start of a query to its end. Figures for docs are those of a
-machine that does nothing else.
+rates are rows by the seconds from the start of a query to its end. Where Debian's rabbitmq-server
+is installed, its stream is read the same way, with one client of one node. Figures for docs are
+those of a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pika
+
+from broker.cli.perf import rabbitmq
 from pipeline import session
-from tests.nodes import Node
-from tests.perf.bench_long_logs import STREAM, declare, load
+from tests.nodes import Node, free_ports
+from tests.perf.bench_long_logs import STREAM, declare, load, uri
 
 ROWS = 5_000_000
 PART = 5
@@ -40,14 +44,9 @@ def measured(what: str, rows: int, turn: Callable[[int], None]) -> None:
     print(f"{what}: {statistics.median(rates):,.0f} rows/s ({each})", flush=True)
 
 
-def bench(spark: Any, node: Node, folder: Path, rows: int) -> None:
-    """Fill a stream, read it, write to others."""
-    given = {
-        "url": f"amqp://guest:guest@127.0.0.1:{node.amqp_port}",
-        "httpUrl": f"http://127.0.0.1:{node.management_port}",
-    }
-    declare(node, "read", STREAM)
-    load(node, f"-p -u read -y 0 -s 100 -f persistent -c 1000 -C {rows}")
+def reads(spark: Any, given: dict[str, str], lake: str, rows: int) -> None:
+    """Fill the stream `read`, and read it."""
+    load(given["url"], f"-p -u read -y 0 -s 100 -f persistent -c 1000 -C {rows}")
 
     def source(**more: str) -> Any:
         columns = "offset,timestamp,routing_key,body"
@@ -55,7 +54,6 @@ def bench(spark: Any, node: Node, folder: Path, rows: int) -> None:
         return reader.options(stream="read", minPartitions=2, columns=columns).load()
 
     source(endingOffsets="1000").count()  # Spark's workers start
-    lake = str(folder / "lake")
 
     def to_noop(_: int) -> None:
         source().write.format("noop").mode("overwrite").save()
@@ -66,6 +64,11 @@ def bench(spark: Any, node: Node, folder: Path, rows: int) -> None:
     measured("read to noop", rows, to_noop)
     measured("read to Parquet", rows, to_parquet)
     assert spark.read.parquet(lake).count() == rows
+
+
+def writes(spark: Any, node: Node, given: dict[str, str], folder: Path, rows: int) -> None:
+    """Write a part of what was read to other streams."""
+    lake = str(folder / "lake")
     count, part = rows // PART, str(folder / "part")
     chosen = spark.read.parquet(lake).select("body").limit(count).repartition(TASKS)
     chosen.write.parquet(part)
@@ -102,18 +105,44 @@ def bench(spark: Any, node: Node, folder: Path, rows: int) -> None:
         assert written.option("stream", name).load().count() == count, name
 
 
+def bench(spark: Any, folder: Path, rows: int) -> None:
+    """Start a node, fill a stream, read it, write to others."""
+    node = Node("spark", folder / "node")
+    node.start()
+    given = {
+        "url": uri(node),
+        "httpUrl": f"http://127.0.0.1:{node.management_port}",
+    }
+    try:
+        declare(node, "read", STREAM)
+        reads(spark, given, str(folder / "lake"), rows)
+        writes(spark, node, given, folder, rows)
+    finally:
+        node.end()
+
+
+def bench_rabbitmq(spark: Any, folder: Path, rows: int) -> None:
+    """Read the same from three nodes of RabbitMQ."""
+    print("RabbitMQ:")
+    place = folder / "rabbitmq"
+    place.mkdir()
+    with rabbitmq.RabbitTrio(place, free_ports(rabbitmq.PORTS)) as trio:
+        with pika.BlockingConnection(pika.URLParameters(f"{trio.uris[0]}/%2F")) as connection:
+            connection.channel().queue_declare("read", durable=True, arguments=STREAM)
+        reads(spark, {"url": trio.uris[0]}, str(folder / "other-lake"), rows)
+
+
 def main() -> None:
     """Measure, and print what was found."""
     rows = int(sys.argv[1]) if sys.argv[1:] else ROWS
     with tempfile.TemporaryDirectory() as place:
-        node = Node("spark", Path(place) / "node")
-        node.start()
         spark = session.open(name="bench")
         try:
-            bench(spark, node, Path(place), rows)
+            bench(spark, Path(place), rows)
+            if rabbitmq.is_installed():
+                bench_rabbitmq(spark, Path(place), rows)
         finally:
             spark.stop()
-            node.end()
 
 
 if __name__ == "__main__":
