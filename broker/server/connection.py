@@ -40,7 +40,7 @@ from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.entrance.tls import TlsFacts, certified_name
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
-from broker.server.socket_io import FULL_BYTES, Reads, fit, write
+from broker.server.socket_io import FULL_BYTES, Reads, fit
 from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
@@ -431,8 +431,7 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._machine.wrote_ms = now_ms
         self.info.writes += 1
-        has_tls = self.info.tls is not None
-        self.info.sent_bytes += write(transport, pieces, is_encrypted=has_tls)
+        self.info.sent_bytes += self._context.outbox.write(transport, self.info, pieces)
         if self._taken is not None and self._untaken_bytes() > UNTAKEN_BYTES_MAX:
             self._is_glutted = True
             self.pause_reading()
@@ -783,6 +782,7 @@ class AmqpConnection(asyncio.Protocol):
             _log.log(level, "connection.dropped", extra=where)
         self._release(None)
         self.flush()
+        self._context.outbox.submit()
         if self._transport is None:
             return
         self._transport.close()

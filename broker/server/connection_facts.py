@@ -63,6 +63,7 @@ class ConnectionInfo:
         sent_bytes: To the client.
         reads: Pieces in which they came.
         writes: Pieces in which they were sent.
+        descriptor: Of the socket that may be written past its transport; -1: none, as with TLS.
         tls: What its TLS handshake settled; None without TLS.
         ends: What a proxy says of the client; None: the socket's own ends count.
     """
@@ -73,6 +74,7 @@ class ConnectionInfo:
         "client_properties",
         "connected_at_ms",
         "connection_id",
+        "descriptor",
         "ends",
         "frame_max",
         "heartbeat_s",
@@ -109,6 +111,7 @@ class ConnectionInfo:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.reads = self.writes = 0
+        self.descriptor = -1
         self.tls = tls
         self.ends = ends
         self._is_local = False
@@ -118,6 +121,9 @@ class ConnectionInfo:
         peer = transport.get_extra_info("peername") or ("", 0)
         own = transport.get_extra_info("sockname") or ("", 0)
         self._is_local = is_loopback(peer[0])
+        socket = transport.get_extra_info("socket")
+        if self.tls is None and socket is not None:
+            self.descriptor = socket.fileno()
         if self.ends is not None:
             peer, own = self.ends[:2], self.ends[2:]
         self.peer_host, self.peer_port = peer[0].removeprefix(_IN_IPV4), peer[1]

@@ -2,8 +2,9 @@
 
 A socket read may produce output for many connections (deliveries, confirms). Each marks itself;
 every marked connection joins its pieces and writes once, at the end of the turn at the latest, or
-after a read when `WRITE_TOGETHER` connections are marked. So the number of system calls follows the
-number of turns and reads, not of messages.
+after a read when `WRITE_TOGETHER` connections are marked. Small output of several connections goes
+to the kernel in one call (`ManySockets`). So the number of system calls follows the number of turns
+and reads, not of messages.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import Final, Protocol
+
+from broker.server.connection_facts import ConnectionInfo
+from broker.server.many_sockets import BYTES_MAX, ManySockets
+from broker.server.socket_io import write
 
 WRITE_TOGETHER: Final = 16
 """With so many marked connections a read ends with their writes, before the next socket is read.
@@ -43,12 +48,15 @@ class Outbox:
 
     Args:
         loop: The event loop that all connections live on.
+        sockets: Writes to many sockets together; None: to one after another.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: ManySockets | None = None) -> None:
         self._loop = loop
+        self._sockets = sockets
         self._marked: list[Flushable] = []
         self._is_due = False
+        self._is_gathering = False
 
     def mark(self, connection: Flushable) -> None:
         """Have a connection flushed at the end of this turn; marking it twice is free."""
@@ -68,12 +76,39 @@ class Outbox:
         if len(self._marked) >= WRITE_TOGETHER:
             self._flush()
 
+    def write(self, transport: asyncio.Transport, info: ConnectionInfo, pieces: list[bytes]) -> int:
+        """Hand a connection's output to its socket, during a flush together with that of others.
+
+        Args:
+            transport: The connection's.
+            info: Tells its socket's descriptor, and whether the transport encrypts.
+            pieces: The output, at least one.
+
+        Returns:
+            Its size in bytes.
+        """
+        sockets = self._sockets
+        if sockets is not None:
+            if self._is_gathering and info.descriptor >= 0 and len(pieces[-1]) <= BYTES_MAX:
+                data = b"".join(pieces)
+                if sockets.add(transport, info.descriptor, data):
+                    return len(data)
+                pieces = [data]
+            sockets.submit()  # this connection's earlier output may be there
+        return write(transport, pieces, is_encrypted=info.tls is not None)
+
+    def submit(self) -> None:
+        """Have written what was gathered: before a transport closes, which drops what is left."""
+        if self._sockets is not None:
+            self._sockets.submit()
+
     def _end_turn(self) -> None:
         self._is_due = False
         self._flush()
 
     def _flush(self) -> None:
         marked, self._marked = self._marked, []
+        self._is_gathering = len(marked) > 1
         for connection in marked:
             connection.is_marked = False
             try:
@@ -81,3 +116,5 @@ class Outbox:
             except Exception:  # noqa: BLE001 - one connection's bug must not silence the others
                 _log.exception("connection.flush_failed")
                 connection.abort()
+        self._is_gathering = False
+        self.submit()

@@ -47,7 +47,7 @@ from broker.queues.node import NodeContext
 from broker.queues.paging.node_pager import LOOK_S, MemoryUse, NodePager, trim_memory
 from broker.queues.registry import QueueRegistry
 from broker.queues.replicas.survivor import MemberState
-from broker.server import resource_usage
+from broker.server import many_sockets, resource_usage
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import AlarmLimits, Board, limits_of
 from broker.server.alternate_exchange_warnings import AlternateExchangeWarnings
@@ -202,7 +202,7 @@ class Serving:
             node=cluster.node,
             boot=cluster.boot,
             clock=self._clock,
-            outbox=Outbox(asyncio.get_running_loop()),
+            outbox=Outbox(asyncio.get_running_loop(), many_sockets.opened()),
             catalogue=self.catalogue,
             access=self.access,
             metadata=cluster,

@@ -16,8 +16,8 @@ class Socket:
     def __init__(self, peer: str) -> None:
         self._ends = {"peername": (peer, 40_000), "sockname": ("10.0.0.1", 5672)}
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return self._ends[name]
+    def get_extra_info(self, name: str) -> tuple[str, int] | None:
+        return self._ends.get(name)
 
 
 @pytest.mark.parametrize(

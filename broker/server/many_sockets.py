@@ -1,0 +1,144 @@
+"""Small output for many sockets in one system call.
+
+A turn may bring one message for each of a hundred clients. Written one by one, each write wakes its
+client, and a client on this machine takes the processor from the node, reads one message and waits
+again: a hundred times. Linux's `io_submit` takes writes to many sockets together. Clients are woken
+by it, too, but run when it has returned, and find all that is there.
+
+For sockets it is synchronous (fs/aio.c, sock_write_iter of net/socket.c): one that does not block
+takes what it has room for, and all results are there when the call returns. The event loop gets
+what a socket did not take, and waits for room or finds the error.
+
+Which writes go together is decided by `Outbox`. See docs/decisions/0080.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import platform
+import struct
+import sys
+from typing import Final, NamedTuple
+
+WRITES_MAX: Final = 64
+"""Writes of one call; more need several."""
+
+BYTES_MAX: Final = 16 * 1024
+"""Of one write. What is larger is worth a call of its own, and a copy costs more than that."""
+
+_PWRITE: Final = 1
+
+_control_block: Final = struct.Struct("<QIIHhIQQqQII")
+"""struct iocb of linux/aio_abi.h: data, key, flags, operation, priority, descriptor, address, size,
+offset, reserved, flags, descriptor to notify."""
+
+_event: Final = struct.Struct("<QQqq")
+"""struct io_event: data, control block, result, second result."""
+
+
+class _Calls(NamedTuple):
+    """Numbers of system calls: the C library has no functions for them."""
+
+    setup: int
+    submit: int
+    get_events: int
+
+
+_CALLS: Final = {"x86_64": _Calls(206, 209, 208), "aarch64": _Calls(0, 2, 4)}
+
+
+class ManySockets:
+    """Writes that wait for one system call. The kernel's part ends with the process.
+
+    Only for the event loop's thread. Whoever adds writes calls `submit` before the loop goes on, so
+    that a descriptor can't be closed in between.
+
+    Raises:
+        OSError: The system has no `io_submit`, or does not allow it (as some containers).
+    """
+
+    def __init__(self) -> None:
+        if sys.platform != "linux" or platform.machine() not in _CALLS:
+            raise OSError(errno.ENOSYS, "no io_submit on this platform")
+        self._calls = _CALLS[platform.machine()]
+        # PyDLL: other threads are not let in between, the call takes microseconds.
+        self._system_call = ctypes.PyDLL(None, use_errno=True).syscall
+        self._system_call.restype = ctypes.c_long
+        self._context = ctypes.c_ulong(0)
+        if self._system_call(self._calls.setup, WRITES_MAX, ctypes.byref(self._context)) < 0:
+            raise OSError(ctypes.get_errno(), "io_setup")
+        self._bytes = bytearray(WRITES_MAX * BYTES_MAX)
+        self._blocks = bytearray(WRITES_MAX * _control_block.size)
+        self._events = bytearray(WRITES_MAX * _event.size)
+        self._bytes_at, blocks_at, events_at = map(
+            _address, (self._bytes, self._blocks, self._events)
+        )
+        self._events_at = ctypes.c_void_p(events_at)
+        starts = range(blocks_at, blocks_at + len(self._blocks), _control_block.size)
+        self._block_list = (ctypes.c_void_p * WRITES_MAX)(*starts)
+        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+        self._used = 0
+
+    def add(self, transport: asyncio.WriteTransport, descriptor: int, data: bytes) -> bool:
+        """Have something written by the next `submit`.
+
+        Args:
+            transport: Whose socket it is.
+            descriptor: The socket's.
+            data: What to write.
+
+        Returns:
+            False if nothing was done: it is too large, or waits behind what the socket has no room
+            for.
+        """
+        size, used, waiting = len(data), self._used, self._waiting
+        if size > BYTES_MAX or transport.get_write_buffer_size():
+            return False
+        if len(waiting) == WRITES_MAX:
+            self.submit()
+            used, waiting = 0, self._waiting
+        number = len(waiting)
+        self._bytes[used : used + size] = data
+        block = (number, 0, 0, _PWRITE, 0, descriptor, self._bytes_at + used, size, 0, 0, 0, 0)
+        _control_block.pack_into(self._blocks, number * _control_block.size, *block)
+        self._used = used + size
+        waiting.append((transport, data))
+        return True
+
+    def submit(self) -> None:
+        """Write everything that waits."""
+        waiting = self._waiting
+        if not waiting:
+            return
+        self._waiting, self._used = [], 0
+        if len(waiting) == 1:
+            transport, data = waiting[0]
+            transport.write(data)
+            return
+        calls, call, context = self._calls, self._system_call, self._context
+        count = ctypes.c_long(len(waiting))
+        taken = max(call(calls.submit, context, count, self._block_list), 0)
+        if taken:
+            all_of_them = ctypes.c_long(taken)
+            call(calls.get_events, context, all_of_them, all_of_them, self._events_at, None)
+        for i in range(taken):
+            number, _, size, _ = _event.unpack_from(self._events, i * _event.size)
+            transport, data = waiting[number]
+            if size != len(data):
+                transport.write(data[max(size, 0) :])  # below 0: an error, which it finds, too
+        for transport, data in waiting[taken:]:
+            transport.write(data)
+
+
+def opened() -> ManySockets | None:
+    """Return one; None where the system has no `io_submit`: each write is a call of its own."""
+    try:
+        return ManySockets()
+    except OSError:
+        return None
+
+
+def _address(memory: bytearray) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
