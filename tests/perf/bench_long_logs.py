@@ -182,7 +182,7 @@ def backlog(folder: Path, count: int) -> None:
         trio.start()
         leader = _led_queue(trio, "long")
         with Memory(*trio.nodes) as memory:
-            filled = load(leader, f"-p -u long -y 0 -s 1000 -f persistent -c 1000 -C {count}")
+            filled = load(uri(leader), f"-p -u long -y 0 -s 1000 -f persistent -c 1000 -C {count}")
             wait_until(lambda: _depth(leader, "long") >= count, "the queue is full")
         print(f"filled: {filled['confirmed_per_s']:,.0f} confirmed/s; {memory.grown()}")
         follower = next(node for node in trio.nodes if node is not leader)
@@ -191,7 +191,7 @@ def backlog(folder: Path, count: int) -> None:
         took_s = seconds_until(lambda: _is_got(follower, "long"), "the follower serves")
         print(f"a follower that was killed: its clients get a message after {took_s:.1f} s")
         began_s = time.monotonic()
-        load(leader, f"-p -u long -x 0 -q 1000 -A 100 -D {count}")
+        load(uri(leader), f"-p -u long -x 0 -q 1000 -A 100 -D {count}")
         print(f"drained: {count / (time.monotonic() - began_s):,.0f} messages/s")
     finally:
         trio.end()
@@ -227,7 +227,7 @@ def held(folder: Path, count: int) -> None:
             watcher.start()
             try:
                 options = "-u held -s 1000 -f persistent -c 1000 -q 1000 -A 100"
-                passed = load(leader, f"-p {options} -C {count}")
+                passed = load(uri(leader), f"-p {options} -C {count}")
             finally:
                 is_over.set()
                 watcher.join()
