@@ -260,6 +260,9 @@ class KeptLog:
                 self._move_up_to = 0
         if not found:
             found = self._oldest()
+        if not found:  # as of most queues, once a second
+            done(None)
+            return
         moved: dict[int, Message] = {}
 
         def gathered(is_read: bool) -> None:  # noqa: FBT001 - `fills.Filled`
@@ -314,8 +317,10 @@ class KeptLog:
 
     def _is_sparse(self, segments: list[LogSegment]) -> bool:
         """Tell whether a log is long, and less than half of it is live; not with dead letters."""
+        if len(segments) < MOVE_SEGMENTS or any(self._unread):
+            return False
         log_bytes = sum([each.size_bytes for each in segments])
-        if len(segments) < MOVE_SEGMENTS or log_bytes < MOVE_LOG_BYTES or any(self._unread):
+        if log_bytes < MOVE_LOG_BYTES:
             return False
         stat = self._machine.stat()
         live_bytes = stat.ready_bytes + stat.unacked_bytes
