@@ -40,7 +40,7 @@ from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.entrance.tls import TlsFacts, certified_name
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
-from broker.server.socket_io import FULL_BYTES, Reads, fit
+from broker.server.sockets.socket_io import FULL_BYTES, Reads, fit
 from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect

@@ -19,10 +19,10 @@ from broker.queues.handle import QueueHandle
 from broker.server.alarms import Board
 from broker.server.entrance.doors import Doors
 from broker.server.events.exchange import EventExchange
-from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
 from broker.server.shares.turns import FairTurns
-from broker.server.socket_io import Room
+from broker.server.sockets.outbox import Outbox
+from broker.server.sockets.socket_io import Room
 from broker.server.throttle import Behind
 from broker.session.facts import Names, Placement, SessionLimits
 from broker.session.traced_vhosts import TracedVhosts

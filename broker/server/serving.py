@@ -47,7 +47,7 @@ from broker.queues.node import NodeContext
 from broker.queues.paging.node_pager import LOOK_S, MemoryUse, NodePager, trim_memory
 from broker.queues.registry import QueueRegistry
 from broker.queues.replicas.survivor import MemberState
-from broker.server import many_sockets, resource_usage
+from broker.server import resource_usage
 from broker.server.alarm_watch import AlarmWatch, Gauge
 from broker.server.alarms import AlarmLimits, Board, limits_of
 from broker.server.alternate_exchange_warnings import AlternateExchangeWarnings
@@ -61,8 +61,9 @@ from broker.server.exclusive_queue_cleanup import ExclusiveQueueCleanup
 from broker.server.groups import QueueGroups
 from broker.server.listener import TICK_S, AmqpListener
 from broker.server.node_service import NodeService
-from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared, budget_bytes
+from broker.server.sockets import many_sockets
+from broker.server.sockets.outbox import Outbox
 from broker.server.usage_exchange import UsageExchange
 from broker.session.facts import SessionLimits
 from broker.session.traced_vhosts import TracedVhosts

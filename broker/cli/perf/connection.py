@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from broker.cli.perf import wire
 from broker.cli.perf.answers import Answers
-from broker.server.socket_io import Reads, Room
+from broker.server.sockets.socket_io import Reads, Room
 
 _FRAME = struct.Struct(">BHI")
 _IDS = struct.Struct(">HH")

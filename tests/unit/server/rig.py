@@ -20,8 +20,8 @@ from broker.passwords import hash_password
 from broker.ports import QueueStat
 from broker.server.connection import AmqpConnection
 from broker.server.context import ServerContext
-from broker.server.outbox import Outbox
 from broker.server.shares.half_sent import HalfSentShared
+from broker.server.sockets.outbox import Outbox
 from broker.session.facts import SessionLimits
 from broker.session.traced_vhosts import TracedVhosts
 from tests.unit.session.rig import BOOT, NODE, World

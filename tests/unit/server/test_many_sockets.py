@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 import uvloop
 
-from broker.server import many_sockets
 from broker.server.connection_facts import ConnectionInfo
-from broker.server.many_sockets import BYTES_MAX, WRITES_MAX, ManySockets
-from broker.server.outbox import Outbox
+from broker.server.sockets import many_sockets
+from broker.server.sockets.many_sockets import BYTES_MAX, WRITES_MAX, ManySockets
+from broker.server.sockets.outbox import Outbox
 
 LOOPS = (uvloop.new_event_loop, asyncio.new_event_loop)
 loops = pytest.mark.parametrize("loop", LOOPS, ids=["uvloop", "asyncio"])
@@ -168,6 +168,23 @@ def test_what_a_full_socket_does_not_take_comes_when_there_is_room(loop: Loop) -
         full.transport.write(b"end")
         assert is_same(await reader.read(len(sent) + 3), sent + b"end")
         assert set(await glad.read(1)) == set(b"a")
+
+    run(loop, test)
+
+
+@loops
+def test_a_socket_has_one_write_in_a_call(loop: Loop) -> None:
+    """The first may be cut short, and the second find the room that a reader has just made."""
+
+    async def test(connect: Connect) -> None:
+        sockets = ManySockets()
+        (twice, reader), (once, _) = await connect(), await connect()
+        assert sockets.add(twice.transport, twice.descriptor, b"first")
+        assert sockets.add(once.transport, once.descriptor, b"another")
+        assert sockets.add(twice.transport, twice.descriptor, b"second")
+        assert await reader.read(5) == b"first"
+        sockets.submit()
+        assert await reader.read(6) == b"second"
 
     run(loop, test)
 

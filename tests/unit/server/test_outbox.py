@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from broker.server.outbox import WRITE_TOGETHER, Outbox
+from broker.server.sockets.outbox import WRITE_TOGETHER, Outbox
 from tests.unit.server.rig import turn, virtually
 
 

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 import uvloop
 
-from broker.server.socket_io import (
+from broker.server.sockets.socket_io import (
     ENCRYPTED_BYTES,
     FULL_BYTES,
     GATHERED_FROM_BYTES,

@@ -7,7 +7,8 @@ by it, too, but run when it has returned, and find all that is there.
 
 For sockets it is synchronous (fs/aio.c, sock_write_iter of net/socket.c): one that does not block
 takes what it has room for, and all results are there when the call returns. The event loop gets
-what a socket did not take, and waits for room or finds the error.
+what a socket did not take, and waits for room or finds the error. So no socket has two writes in
+one call: the second might find room that the first did not.
 
 Which writes go together is decided by `Outbox`. See docs/decisions/0080.
 """
@@ -60,7 +61,8 @@ class ManySockets:
     """
 
     def __init__(self) -> None:
-        if sys.platform != "linux" or platform.machine() not in _CALLS:
+        is_known = sys.platform == "linux" and sys.maxsize > 1 << 32
+        if not is_known or platform.machine() not in _CALLS:
             raise OSError(errno.ENOSYS, "no io_submit on this platform")
         self._calls = _CALLS[platform.machine()]
         # PyDLL: other threads are not let in between, the call takes microseconds.
@@ -72,13 +74,11 @@ class ManySockets:
         self._bytes = bytearray(WRITES_MAX * BYTES_MAX)
         self._blocks = bytearray(WRITES_MAX * _control_block.size)
         self._events = bytearray(WRITES_MAX * _event.size)
-        self._bytes_at, blocks_at, events_at = map(
-            _address, (self._bytes, self._blocks, self._events)
-        )
-        self._events_at = ctypes.c_void_p(events_at)
+        self._bytes_at, self._events_at = _address(self._bytes), _address(self._events)
+        blocks_at = _address(self._blocks)
         starts = range(blocks_at, blocks_at + len(self._blocks), _control_block.size)
         self._block_list = (ctypes.c_void_p * WRITES_MAX)(*starts)
-        self._waiting: list[tuple[asyncio.WriteTransport, bytes]] = []
+        self._waiting: dict[int, tuple[asyncio.WriteTransport, bytes]] = {}  # by descriptor
         self._used = 0
 
     def add(self, transport: asyncio.WriteTransport, descriptor: int, data: bytes) -> bool:
@@ -93,36 +93,27 @@ class ManySockets:
             False if nothing was done: it is too large, or waits behind what the socket has no room
             for.
         """
-        size, used, waiting = len(data), self._used, self._waiting
+        size = len(data)
+        if descriptor in self._waiting or len(self._waiting) == WRITES_MAX:
+            self.submit()
         if size > BYTES_MAX or transport.get_write_buffer_size():
             return False
-        if len(waiting) == WRITES_MAX:
-            self.submit()
-            used, waiting = 0, self._waiting
-        number = len(waiting)
+        number, used = len(self._waiting), self._used
         self._bytes[used : used + size] = data
         block = (number, 0, 0, _PWRITE, 0, descriptor, self._bytes_at + used, size, 0, 0, 0, 0)
         _control_block.pack_into(self._blocks, number * _control_block.size, *block)
         self._used = used + size
-        waiting.append((transport, data))
+        self._waiting[descriptor] = transport, data
         return True
 
     def submit(self) -> None:
         """Write everything that waits."""
-        waiting = self._waiting
-        if not waiting:
+        if not self._waiting:
             return
-        self._waiting, self._used = [], 0
-        if len(waiting) == 1:
-            transport, data = waiting[0]
-            transport.write(data)
-            return
-        calls, call, context = self._calls, self._system_call, self._context
-        count = ctypes.c_long(len(waiting))
-        taken = max(call(calls.submit, context, count, self._block_list), 0)
-        if taken:
-            all_of_them = ctypes.c_long(taken)
-            call(calls.get_events, context, all_of_them, all_of_them, self._events_at, None)
+        waiting = list(self._waiting.values())
+        self._waiting.clear()
+        self._used = 0
+        taken = self._submit(len(waiting)) if len(waiting) > 1 else 0
         for i in range(taken):
             number, _, size, _ = _event.unpack_from(self._events, i * _event.size)
             transport, data = waiting[number]
@@ -130,6 +121,20 @@ class ManySockets:
                 transport.write(data[max(size, 0) :])  # below 0: an error, which it finds, too
         for transport, data in waiting[taken:]:
             transport.write(data)
+
+    def _submit(self, count: int) -> int:
+        """Return how many of the first control blocks were carried out; their events are there."""
+        calls, call, context = self._calls, self._system_call, self._context
+        taken: int = max(call(calls.submit, context, ctypes.c_long(count), self._block_list), 0)
+        found = 0
+        while found < taken:  # once, unless a signal comes
+            missing = ctypes.c_long(taken - found)
+            at = ctypes.c_void_p(self._events_at + found * _event.size)
+            got = call(calls.get_events, context, missing, missing, at, None)
+            if got < 0 and ctypes.get_errno() != errno.EINTR:
+                raise OSError(ctypes.get_errno(), "io_getevents")
+            found += max(got, 0)
+        return taken
 
 
 def opened() -> ManySockets | None:

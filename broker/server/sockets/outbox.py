@@ -14,8 +14,8 @@ import logging
 from typing import Final, Protocol
 
 from broker.server.connection_facts import ConnectionInfo
-from broker.server.many_sockets import BYTES_MAX, ManySockets
-from broker.server.socket_io import write
+from broker.server.sockets.many_sockets import BYTES_MAX, ManySockets
+from broker.server.sockets.socket_io import write
 
 WRITE_TOGETHER: Final = 16
 """With so many marked connections a read ends with their writes, before the next socket is read.
