@@ -74,8 +74,8 @@ class SparkCluster:
             url = f"http://127.0.0.1:{self._page}/json/"
             with urllib.request.urlopen(url, timeout=5) as answer:
                 return int(json.load(answer)["aliveworkers"])
-        except (urllib.error.URLError, OSError):
-            return 0
+        except (urllib.error.URLError, OSError, json.JSONDecodeError):
+            return 0  # a master that starts may answer with its page, in HTML
 
     def executors(self) -> list[int]:
         """Process ids of the executors, which are the workers' children."""
