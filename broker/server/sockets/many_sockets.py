@@ -18,10 +18,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import logging
 import platform
 import struct
 import sys
 from typing import Final, NamedTuple
+
+_log = logging.getLogger(__name__)
 
 WRITES_MAX: Final = 64
 """Writes of one call; more need several."""
@@ -118,9 +121,9 @@ class ManySockets:
             number, _, size, _ = _event.unpack_from(self._events, i * _event.size)
             transport, data = waiting[number]
             if size != len(data):
-                transport.write(data[max(size, 0) :])  # below 0: an error, which it finds, too
+                _hand_on(transport, data[max(size, 0) :])  # below 0: an error, which it finds, too
         for transport, data in waiting[taken:]:
-            transport.write(data)
+            _hand_on(transport, data)
 
     def _submit(self, count: int) -> int:
         """Return how many of the first control blocks were carried out; their events are there."""
@@ -143,6 +146,15 @@ def opened() -> ManySockets | None:
         return ManySockets()
     except OSError:
         return None
+
+
+def _hand_on(transport: asyncio.WriteTransport, data: bytes) -> None:
+    """Have the event loop write; a connection that can't be written to silences no other one."""
+    try:
+        transport.write(data)
+    except Exception:  # noqa: BLE001 - its client must not wait for what never comes
+        _log.exception("connection.write_failed")
+        transport.abort()
 
 
 def _address(memory: bytearray) -> int:

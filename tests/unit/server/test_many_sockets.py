@@ -209,6 +209,37 @@ def test_who_is_gone_is_noticed_and_the_others_get_theirs(loop: Loop) -> None:
     run(loop, test)
 
 
+class Broken(asyncio.Transport):
+    """A transport with a bug, and with a descriptor of nothing."""
+
+    descriptor = (1 << 31) - 1
+    is_aborted = False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: object) -> None:
+        raise RuntimeError("a bug")
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@loops
+def test_a_connection_that_fails_silences_no_other_one(loop: Loop) -> None:
+    async def test(connect: Connect) -> None:
+        sockets, broken = ManySockets(), Broken()
+        (before, first), (after, last) = await connect(), await connect()
+        assert sockets.add(before.transport, before.descriptor, b"first")
+        assert sockets.add(broken, broken.descriptor, b"nowhere")
+        assert sockets.add(after.transport, after.descriptor, b"last")
+        sockets.submit()
+        assert broken.is_aborted
+        assert (await first.read(5), await last.read(4)) == (b"first", b"last")
+
+    run(loop, test)
+
+
 @loops
 def test_large_output_is_not_copied(loop: Loop) -> None:
     async def test(connect: Connect) -> None:
