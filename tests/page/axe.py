@@ -11,9 +11,10 @@ SERIOUS = {"serious", "critical"}
 """axe's impacts that a page must not have; "moderate" and "minor" are left."""
 
 _RUN = """async () => {
-    const frame = () => new Promise(requestAnimationFrame);
+    // What watches sizes runs after a frame's callbacks: a task later it has seen them.
+    const frame = () => new Promise((seen) => requestAnimationFrame(() => setTimeout(seen)));
     await frame();
-    await frame(); // what watches sizes has seen them
+    await frame();
     const found = await axe.run(document, { resultTypes: ["violations"] });
     return found.violations.map(({ id, impact, help, nodes }) => ({
         id, impact, help,

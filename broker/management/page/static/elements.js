@@ -59,7 +59,7 @@ export function Freshness({ of }) {
 export function Loaded({ of, what, rows = 3, missing, children }) {
   if (of.value !== undefined) return html`<${Freshness} of=${of} />${children(of.value)}`;
   if (!of.error) {
-    return html`<div class="skeleton card" aria-busy="true" aria-label=${`${what} is loading`}>${Array.from({ length: rows }, () => html`<i></i>`)}</div>`;
+    return html`<div class="skeleton card" role="status" aria-busy="true" aria-label=${`Loading ${what}`}>${Array.from({ length: rows }, () => html`<i></i>`)}</div>`;
   }
   if (of.error.status === 404 && missing) return html`<div class="card empty">${missing}</div>`;
   if (of.error.status === 403 || of.error.status === 401) {
