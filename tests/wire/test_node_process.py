@@ -92,10 +92,16 @@ def test_names_are_resolved_at_the_node(node: Node, capsys: Said):
 def test_the_event_loop_is_measured(node: Node, capsys: Said):
     code, text = ctl(node, capsys, "runtime_thread_stats", "--sample-interval", "0.2")
     assert (code, "event_loop" in text) == (0, True)
-    code, text = ctl(node, capsys, "maybe_stuck", "-q", "--timeout", "5")
-    assert (code, "Found 0 suspicious" in text) == (0, True)
     code, text = ctl(node, capsys, "force_gc")
     assert (code, "schedule a full sweep GC" in text) == (0, True)
+
+
+@pytest.mark.long
+@pytest.mark.alone  # a turn lasts longer when the machine runs something else meanwhile
+def test_a_node_with_nothing_to_do_is_not_stuck(node: Node, capsys: Said):
+    code, text = ctl(node, capsys, "maybe_stuck", "-q", "--timeout", "5")
+    assert code == 0
+    assert "Found 0 suspicious" in text, text
 
 
 def test_secrets_are_hidden():
