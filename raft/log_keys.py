@@ -29,10 +29,10 @@ numbers do: a log is one range in order.
 from __future__ import annotations
 
 import struct
-import zlib
 from typing import Final, TypeVar
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from raft.core.messages import Configuration, Entry, HardState, SnapshotMeta
 
@@ -157,7 +157,7 @@ def log_range(group: int, low: int = 0, high: int | None = None) -> tuple[bytes,
 def entry_record(key: bytes, entry: Entry) -> bytes:
     """A log entry's value; `key` is its `entry_key`."""
     head = _ENTRY.pack(VERSION, entry.kind, entry.term, 0)[:_ENTRY_COVERED]
-    checksum = zlib.crc32(entry.data, zlib.crc32(head, zlib.crc32(key)))
+    checksum = crc32(entry.data, crc32(head, crc32(key)))
     return head + _U32.pack(checksum) + entry.data
 
 
@@ -171,7 +171,7 @@ def parse_entry(key: bytes, value: bytes) -> Entry:
         raise RecordDamaged(f"log record {key.hex()} starts with {value[:2]!r}")
     _, kind, term, checksum = _ENTRY.unpack_from(value)
     data = value[_ENTRY.size :]
-    found = zlib.crc32(data, zlib.crc32(value[:_ENTRY_COVERED], zlib.crc32(key)))
+    found = crc32(data, crc32(value[:_ENTRY_COVERED], crc32(key)))
     if found != checksum:
         raise RecordDamaged(f"checksum of log record {key.hex()} does not match")
     return Entry(_KEY.unpack(key)[1], term, kind, data)
@@ -231,7 +231,7 @@ def parse_state(key: bytes, value: bytes, record: type[StateRecord]) -> StateRec
 
 
 def _state_checksum(key: bytes, data: bytes) -> int:
-    return zlib.crc32(data, zlib.crc32(key))
+    return crc32(data, crc32(key))
 
 
 def part_key(group: int, index: int, part: int) -> bytes:
@@ -258,7 +258,7 @@ def parts_after(group: int, index: int) -> tuple[bytes, bytes]:
 
 def part_record(key: bytes, data: bytes) -> bytes:
     """A snapshot part's value; `key` is its `part_key`."""
-    return _U32.pack(zlib.crc32(data, zlib.crc32(key))) + data
+    return _U32.pack(crc32(data, crc32(key))) + data
 
 
 def parse_part(key: bytes, value: bytes) -> bytes:
@@ -268,6 +268,6 @@ def parse_part(key: bytes, value: bytes) -> bytes:
         RecordDamaged: If it is not what was written there.
     """
     data = value[_U32.size :]
-    if len(value) < _U32.size or zlib.crc32(data, zlib.crc32(key)) != _U32.unpack_from(value)[0]:
+    if len(value) < _U32.size or crc32(data, crc32(key)) != _U32.unpack_from(value)[0]:
         raise RecordDamaged(f"checksum of snapshot part {key.hex()} does not match")
     return data

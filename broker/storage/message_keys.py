@@ -35,11 +35,11 @@ Source:
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from broker.message import Message
 
@@ -63,12 +63,11 @@ HEAD: Final = struct.Struct(">BBII")
 _pack_head: Final = HEAD.pack
 _ADDRESS: Final = struct.Struct(">QQI")
 # Where a record's checksum starts, by flags; the body size is mixed in, then comes the key.
-_SEED: Final = tuple(zlib.crc32(bytes((VERSION, flags))) for flags in range(FLAGS_MAX + 1))
+_SEED: Final = tuple(crc32(bytes((VERSION, flags))) for flags in range(FLAGS_MAX + 1))
 BODY_MARK_KEY: Final = b"bodies"
 _NUMBER_PREFIX: Final = b"number/"
 _COPY_PREFIX: Final = b"copy/"
 
-_crc32 = zlib.crc32  # these are called for every message
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Message).decode
 
@@ -158,19 +157,13 @@ def embedded_record(key: bytes, message: Message) -> bytes:
     flags = TIMED if message.expires_ms else 0
     size = message.body_size
     rest = _encode(message)
-    return _pack_head(VERSION, flags, size, _crc32(rest, _crc32(key, _SEED[flags] ^ size))) + rest
+    return _pack_head(VERSION, flags, size, crc32(rest, crc32(key, _SEED[flags] ^ size))) + rest
 
 
 def embedded_run(uid: int, items: Iterable[tuple[int, Message]]) -> list[tuple[bytes, bytes]]:
     """Keys and records of messages that carry their own contents, as `embedded_record`."""
     records: list[tuple[bytes, bytes]] = []
-    add, pack, pack_head, crc32, encode = (
-        records.append,
-        _INDEX_KEY.pack,
-        _pack_head,
-        _crc32,
-        _encode,
-    )
+    add, pack, pack_head, encode = records.append, _INDEX_KEY.pack, _pack_head, _encode
     plain, timed, version = _SEED[0], _SEED[TIMED], VERSION
     for number, message in items:
         key = pack(uid, number)
@@ -190,7 +183,7 @@ def external_record(key: bytes, message: Message, body: BodyAddress) -> bytes:
     flags = EXTERNAL | TIMED if message.expires_ms else EXTERNAL
     size = message.body_size
     rest = _ADDRESS.pack(*body) + _encode(msgspec.structs.replace(message, content=b""))
-    return _pack_head(VERSION, flags, size, _crc32(rest, _crc32(key, _SEED[flags] ^ size))) + rest
+    return _pack_head(VERSION, flags, size, crc32(rest, crc32(key, _SEED[flags] ^ size))) + rest
 
 
 def peek(value: bytes) -> IndexHead:
@@ -231,7 +224,7 @@ def parse_record(key: bytes, value: bytes) -> tuple[Message, BodyAddress | None]
         peek(value)  # says what is wrong
     _, flags, size, checksum = HEAD.unpack_from(value)
     rest = value[HEAD.size :]
-    if _crc32(rest, _crc32(key, _SEED[flags] ^ size)) != checksum:
+    if crc32(rest, crc32(key, _SEED[flags] ^ size)) != checksum:
         raise RecordDamaged("checksum of the index record does not match")
     body = None
     if flags & EXTERNAL:
@@ -261,13 +254,7 @@ def parse_run(
         RecordDamaged: If one of them is not what was written under its number.
     """
     found: list[tuple[int, Message]] = []
-    add, unpack, pack, crc32, decode = (
-        found.append,
-        HEAD.unpack_from,
-        _INDEX_KEY.pack,
-        _crc32,
-        _decode,
-    )
+    add, unpack, pack, decode = found.append, HEAD.unpack_from, _INDEX_KEY.pack, _decode
     seeds, version, behind = _SEED, VERSION, HEAD.size
     number = first
     try:
@@ -321,7 +308,7 @@ def cut_body(content: bytes) -> list[bytes]:
 
 def body_checksum(body_id: int, content: bytes) -> int:
     """Checksum of a content stored under an id, as the records that name it hold it."""
-    return zlib.crc32(content, zlib.crc32(_U64.pack(body_id)))
+    return crc32(content, crc32(_U64.pack(body_id)))
 
 
 def join_body(body: BodyAddress, parts: list[bytes]) -> bytes:
@@ -388,7 +375,7 @@ def parse_copy_key(key: bytes) -> int:
 
 def copy_note(member: bytes) -> bytes:
     """Value of such a note."""
-    return _U32.pack(zlib.crc32(member)) + member
+    return _U32.pack(crc32(member)) + member
 
 
 def parse_copy_note(value: bytes) -> bytes:
@@ -397,6 +384,6 @@ def parse_copy_note(value: bytes) -> bytes:
     Raises:
         RecordDamaged: If its checksum does not match.
     """
-    if len(value) < _U32.size or zlib.crc32(value[4:]) != _U32.unpack_from(value)[0]:
+    if len(value) < _U32.size or crc32(value[4:]) != _U32.unpack_from(value)[0]:
         raise RecordDamaged("checksum of a copy's note does not match")
     return value[4:]

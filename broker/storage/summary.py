@@ -17,10 +17,11 @@ from __future__ import annotations
 import os
 import struct
 import sys
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from zlib_ng.zlib_ng import crc32
 
 from broker.durable_files import sync_folder
 
@@ -50,11 +51,11 @@ def write(path: Path, batch: int, frames: Iterable[bytes]) -> None:
         count = 0
         for frame in frames:
             count += 1
-            file.write(_FRAME.pack(len(frame), zlib.crc32(frame)))
+            file.write(_FRAME.pack(len(frame), crc32(frame)))
             file.write(frame)
         file.seek(0)
         head = _HEAD.pack(VERSION, _ORDER, batch, count)
-        file.write(head + _U32.pack(zlib.crc32(head)))
+        file.write(head + _U32.pack(crc32(head)))
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path / FILE)
@@ -86,7 +87,7 @@ def take(path: Path, batch: int) -> list[bytes] | None:
 
 def _read(file: BinaryIO, batch: int) -> list[bytes] | None:
     head = file.read(_HEAD.size)
-    if len(head) < _HEAD.size or file.read(_U32.size) != _U32.pack(zlib.crc32(head)):
+    if len(head) < _HEAD.size or file.read(_U32.size) != _U32.pack(crc32(head)):
         return None
     version, order, described, count = _HEAD.unpack(head)
     if (version, order, described) != (VERSION, _ORDER, batch):
@@ -98,7 +99,7 @@ def _read(file: BinaryIO, batch: int) -> list[bytes] | None:
             return None
         size, checksum = _FRAME.unpack(numbers)
         frame = file.read(size)
-        if len(frame) < size or zlib.crc32(frame) != checksum:
+        if len(frame) < size or crc32(frame) != checksum:
             return None
         frames.append(frame)
     return frames

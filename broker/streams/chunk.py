@@ -43,7 +43,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import gt
 from typing import Final, NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from broker.amqp.content import FRAME_MAX_DEFAULT, HEADER_FIXED_SIZE, facts_at
 from broker.amqp.frames import FRAME, FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_OVERHEAD

@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import struct
 import sys
-import zlib
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
+
+from zlib_ng.zlib_ng import crc32
 
 from raft.core.messages import NORMAL, Entry
 from raft.log_keys import Base, RecordDamaged
@@ -119,7 +120,7 @@ def segment_head(group: int, head: SegmentHead) -> bytes:
     """The first bytes of a segment."""
     base = head.base
     packed = _SEGMENT.pack(_SEGMENT_MAGIC, VERSION, head.begins, group, base.index, base.term)
-    return packed + _U32.pack(zlib.crc32(packed))
+    return packed + _U32.pack(crc32(packed))
 
 
 def begins(head: bytes) -> bool:
@@ -138,7 +139,7 @@ def parse_segment_head(group: int, head: bytes) -> SegmentHead:
     magic, version, begins, found, index, term = _SEGMENT.unpack_from(head)
     if (magic, version) != (_SEGMENT_MAGIC, VERSION):
         raise RecordDamaged(f"a segment begins with {head[:5]!r}")
-    if _U32.unpack_from(head, _SEGMENT.size)[0] != zlib.crc32(head[: _SEGMENT.size]):
+    if _U32.unpack_from(head, _SEGMENT.size)[0] != crc32(head[: _SEGMENT.size]):
         raise RecordDamaged("the checksum of a segment's head does not match")
     if found != group:
         raise RecordDamaged(f"a segment is one of group {found}")
@@ -153,13 +154,13 @@ def record(seed: int, entry: Entry) -> bytes:
         entry: The entry.
     """
     index, term, kind, data = entry.index, entry.term, entry.kind, entry.data
-    crc = zlib.crc32(data, zlib.crc32(_COVERED.pack(index, term, kind), seed))
+    crc = crc32(data, crc32(_COVERED.pack(index, term, kind), seed))
     return _RECORD.pack(len(data), crc, index, term, kind) + data
 
 
 def seed_of(group: int) -> int:
     """What the checksums of a group's records begin with."""
-    return zlib.crc32(_U64.pack(group))
+    return crc32(_U64.pack(group))
 
 
 class Span(NamedTuple):
@@ -257,7 +258,7 @@ def parse_record(seed: int, block: bytes, at: int) -> Entry:
     data = block[start : start + size]
     if len(data) < size:
         raise RecordDamaged(f"record {index} ends within its data")
-    if zlib.crc32(data, zlib.crc32(block[at + 8 : start], seed)) != crc:
+    if crc32(data, crc32(block[at + 8 : start], seed)) != crc:
         raise RecordDamaged("the checksum of a record does not match")
     return Entry(index, term, kind, data)
 
@@ -273,7 +274,7 @@ def index_file(group: int, base: Base, positions: array[int], terms: array[int])
     """
     head = _INDEX.pack(_INDEX_MAGIC, VERSION, group, base.index, len(positions))
     places = _big_endian(positions).tobytes() + _big_endian(terms).tobytes()
-    return head + _U32.pack(zlib.crc32(places, zlib.crc32(head))) + places
+    return head + _U32.pack(crc32(places, crc32(head))) + places
 
 
 def parse_index(group: int, base: Base, content: bytes) -> tuple[array[int], array[int]]:
@@ -286,7 +287,7 @@ def parse_index(group: int, base: Base, content: bytes) -> tuple[array[int], arr
         raise RecordDamaged("an index ends within its head")
     magic, version, found, index, count = _INDEX.unpack_from(content)
     places = content[INDEX_HEAD_BYTES:]
-    crc = zlib.crc32(places, zlib.crc32(content[: _INDEX.size]))
+    crc = crc32(places, crc32(content[: _INDEX.size]))
     is_its = (magic, version, found, index) == (_INDEX_MAGIC, VERSION, group, base.index)
     if not is_its or len(places) != count * PLACE_BYTES:
         raise RecordDamaged("an index is not that of its segment")

@@ -26,13 +26,13 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Iterator
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from zlib_ng.zlib_ng import crc32
 
 from broker.durable_files import sync_folder
 from broker.storage.store import StoreDamaged
@@ -55,7 +55,7 @@ _GENERATION_BITS: Final = 32
 _FILL_BYTES: Final = 1 << 20
 
 _CHECKED_BYTES: Final = 4 << 10
-"""zlib lets go of the interpreter for more than 5 KiB, and to get it back takes longer than the
+"""crc32 lets go of the interpreter for more than 5 KiB, and to get it back takes longer than the
 checksum: the event loop has it by then."""
 
 
@@ -328,7 +328,7 @@ def _parse(content: bytes, at: int, number: int) -> tuple[bytes, int] | None:
 
 def _packed_head(number: int) -> bytes:
     head = _HEAD.pack(_HEAD_MAGIC, number)
-    return head + _U32.pack(zlib.crc32(head))
+    return head + _U32.pack(crc32(head))
 
 
 def _parse_head(content: bytes) -> int | None:
@@ -336,7 +336,7 @@ def _parse_head(content: bytes) -> int | None:
         return None
     magic, number = _HEAD.unpack_from(content)
     (crc,) = _U32.unpack_from(content, _HEAD.size)
-    is_whole = magic in _HEAD_MAGICS and zlib.crc32(content[: _HEAD.size]) == crc
+    is_whole = magic in _HEAD_MAGICS and crc32(content[: _HEAD.size]) == crc
     return number if is_whole else None
 
 
@@ -347,7 +347,7 @@ def _write(descriptor: int, data: bytes, at: int) -> None:
 
 
 def _checksum(number: int, body: bytes) -> int:
-    checksum, view = zlib.crc32(_U64.pack(number)), memoryview(body)
+    checksum, view = crc32(_U64.pack(number)), memoryview(body)
     for at in range(0, len(body), _CHECKED_BYTES):
-        checksum = zlib.crc32(view[at : at + _CHECKED_BYTES], checksum)
+        checksum = crc32(view[at : at + _CHECKED_BYTES], checksum)
     return checksum
