@@ -5,12 +5,15 @@ A chunk is walked once. What most chunks hold is recognised in one step each:
 1. *A publish whose three frames lie complete in the chunk*: one unpack for each frame's start. Its
    method is looked up by its raw bytes in a bounded cache that holds only what was checked; its
    properties are stepped over (`content.facts_at`).
-2. *The same publish again*: method frame, header frame and body frame header are byte for byte
+2. *A publish of the same shape*: its bytes are those of a publish before in all that decides
+   something (`shape`), so one unpack stands for all parsing. Most publishers send such: ids, times
+   and bodies differ.
+3. *The same publish again*: method frame, header frame and body frame header are byte for byte
    those of the publish before, so one comparison stands for all parsing. Load generators send
-   such; publishers whose messages have an id or a time of their own do not.
-3. *basic.ack*: one unpack.
+   such.
+4. *basic.ack*: one unpack.
 
-In 1 and 2 the content is one slice of the chunk. Everything else, and everything that these steps
+In 1 to 3 the content is one slice of the chunk. Everything else, and everything that these steps
 do not like, goes the general way, which alone decides what is an error; so the fast steps cannot
 change a meaning, and a property test holds both ways equal for any splitting of the bytes.
 
@@ -53,6 +56,7 @@ from broker.amqp.frames import (
     FRAME_OVERHEAD,
 )
 from broker.amqp.partial import CONTENT, PUBLISH_IDS, Partial, Route, route_of, routes
+from broker.amqp.shape import BODY_SIZE_AT, NO_SHAPE, Shape, shape_of
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
 
@@ -78,7 +82,7 @@ _unpack_header: Final = _HEADER.unpack_from
 _unpack_body: Final = _BODY.unpack_from
 _BASIC: Final = 60 << 16
 LOOK_AGAIN: Final = 32
-"""After so many publishes that were no repetitions it is looked again whether the next one is."""
+"""After so many publishes that were unlike the one before it is looked again at the next one."""
 
 _PUBLISH: Final = 60 << 16 | 40
 _ACK: Final = 60 << 16 | 80
@@ -141,6 +145,7 @@ class Assembler:
         "_partials",
         "_pieces",
         "_repeat",
+        "_shape",
         "_single_max",
         "frame_max",
         "has_channel_zero",
@@ -160,7 +165,8 @@ class Assembler:
         self._needed = 0
         self._partials: dict[int, Partial] = {}
         self._repeat = _NO_REPEAT
-        self._last_prefix = b""  # of a publish: if the next begins with it, it may be a _Repeat
+        self._shape = NO_SHAPE
+        self._last_prefix = b""  # of a publish: the next one is looked at beside it
         self._is_refusing = False  # a hard fault was found or sent
         self.is_lost = False
         self.set_frame_max(frame_max)
@@ -169,6 +175,7 @@ class Assembler:
         """Take the negotiated limit, at a frame boundary."""
         self.frame_max = frame_max
         self._single_max = min(frame_max, self.max_message_size)
+        self._shape = NO_SHAPE
 
     @property
     def missing_bytes(self) -> int:
@@ -264,16 +271,15 @@ class Assembler:
         size_of_chunk = len(data)
         frame_max = self.frame_max
         while True:
-            repeat = self._repeat
-            if repeat.prefix and data.startswith(repeat.prefix, pos):
-                pos = self._same_again(data, pos, repeat, out)
             if pos + _START_SIZE > size_of_chunk:
                 break
             kind, channel, size, ids = _unpack_start(data, pos)
             end = pos + size + FRAME_OVERHEAD
             if kind == FRAME_METHOD and channel not in self._partials and size <= frame_max:
                 if ids == _PUBLISH:
-                    after = self._publishes(data, pos, out)
+                    after = self._like_before(data, pos, out)
+                    if after == pos:
+                        after = self._publishes(data, pos, out)
                     if after > pos:
                         pos = after
                         continue
@@ -288,6 +294,16 @@ class Assembler:
                 continue
             return pos
         return pos if pos == size_of_chunk else self._tail(data, pos, out)
+
+    def _like_before(self, data: bytes, pos: int, out: list[Command]) -> int:
+        """Take publishes like one before; returns where something else starts."""
+        repeat = self._repeat
+        if repeat.prefix and data.startswith(repeat.prefix, pos):
+            pos = self._same_again(data, pos, repeat, out)
+        shape = self._shape
+        if shape.start and data.startswith(shape.start, pos):
+            pos = self._same_shape(data, pos, shape, out)
+        return pos
 
     def _same_again(self, data: bytes, pos: int, repeat: _Repeat, out: list[Command]) -> int:
         """Take publishes that repeat the last one; returns where something else starts."""
@@ -324,8 +340,64 @@ class Assembler:
             pos = end
         return pos
 
+    def _same_shape(self, data: bytes, pos: int, shape: Shape, out: list[Command]) -> int:
+        """Take publishes of a shape; returns where something else starts."""
+        start, unpack, deciding = shape.start, shape.layout.unpack_from, shape.deciding
+        method_size, total, header_size = shape.method_size, shape.total_size, shape.header_size
+        channel, facts, route = shape.channel, shape.facts, shape.route
+        exchange, routing_key = route.exchange, route.routing_key
+        mandatory, immediate = route.mandatory, route.immediate
+        persistent, ttl_ms, priority = facts.persistent, facts.ttl_ms, facts.priority
+        append, starts, size_of_chunk = out.append, data.startswith, len(data)
+        behind, single_max = len(start), self._single_max
+        last, had = size_of_chunk - total, len(out)
+        while pos < last and starts(start, pos):
+            values = unpack(data, pos + behind)
+            body_size = values[0]
+            end = pos + total + body_size
+            if (
+                end > size_of_chunk
+                or data[end - 1] != FRAME_END
+                or values[-1] != body_size
+                or values[1:-1] != deciding
+                or not 0 < body_size <= single_max
+            ):
+                break
+            append(
+                Publish(
+                    channel,
+                    mandatory,
+                    immediate,
+                    Message(
+                        exchange,
+                        routing_key,
+                        data[pos + method_size : end],
+                        channel,
+                        header_size,
+                        body_size,
+                        persistent,
+                        ttl_ms,
+                        priority,
+                    ),
+                    facts,
+                )
+            )
+            pos = end
+        if len(out) > had + 1:
+            self._drop_shape_of_copies(out, header_size)
+        return pos
+
+    def _drop_shape_of_copies(self, out: list[Command], header_size: int) -> None:
+        """Let `_learn` look again if the last two publishes of a shape were the same one."""
+        before, last = out[-2:]
+        assert isinstance(before, Publish), "only publishes have shapes"
+        assert isinstance(last, Publish), "only publishes have shapes"
+        size = header_size + FRAME_OVERHEAD + FRAME.size
+        if last.message.content.startswith(before.message.content[:size]):
+            self._shape = NO_SHAPE
+
     def _publishes(self, data: bytes, pos: int, out: list[Command]) -> int:
-        """Take publishes that lie complete and sound at `pos`, up to one that may be repeated.
+        """Take publishes that lie complete and sound at `pos`.
 
         Returns:
             Where something else starts: the general way finds what is wrong with it, if anything.
@@ -381,13 +453,14 @@ class Assembler:
             start, pos = pos, end
             if until_look:
                 until_look -= 1
-            elif self._is_repeated(data, start, header, route, message, facts):
-                break
-            else:
+                continue
+            self._learn(data, start, header, route, message, facts)
+            pos = self._like_before(data, end, out)
+            if pos == end:
                 until_look = LOOK_AGAIN
         return pos
 
-    def _is_repeated(
+    def _learn(
         self,
         data: bytes,
         pos: int,
@@ -395,8 +468,8 @@ class Assembler:
         route: Route,
         message: Message,
         facts: PropertyFacts,
-    ) -> bool:
-        """True if a publish is like the one before it or the one behind it, and worth a _Repeat.
+    ) -> None:
+        """Keep what the next publishes may share with one, if a neighbour of it looks so.
 
         Args:
             data: The chunk.
@@ -411,19 +484,23 @@ class Assembler:
         end = header + len(message.content)
         prefix, before = data[pos : body + FRAME.size], self._last_prefix
         self._last_prefix = prefix
-        if end == body or (prefix != before and not data.startswith(prefix, end)):
-            return False
-        self._repeat = _Repeat(
-            prefix,
-            header - pos,
-            end - pos,
-            message.channel,
-            route,
-            facts,
-            message.header_size,
-            message.body_size,
-        )
-        return True
+        if end == body:
+            return
+        if prefix == before or data.startswith(prefix, end):
+            self._repeat = _Repeat(
+                prefix,
+                header - pos,
+                end - pos,
+                message.channel,
+                route,
+                facts,
+                message.header_size,
+                message.body_size,
+            )
+            return
+        start = prefix[: header - pos + BODY_SIZE_AT]
+        if before.startswith(start) or data.startswith(start, end):
+            self._shape = shape_of(data, pos, header, route, message, facts)
 
     def _tail(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Take the frames too small for `_START`: heartbeats, and garbage."""

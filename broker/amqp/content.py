@@ -283,6 +283,31 @@ def _rare_facts(
     )
 
 
+def free_spans(raw: bytes) -> list[tuple[int, int]]:
+    """Where values lie that decide nothing.
+
+    Properties with any other octets there are as sound, and `facts_of` gives the same for them.
+    Sizes, types and the keys of headers decide, and so does all of a nested table or array.
+
+    Args:
+        raw: As `facts_of` takes it, and accepted it.
+
+    Returns:
+        (start, end) of each, in order.
+    """
+    found = []
+    for name, domain, start, end in _spans(raw):
+        if domain == "table":
+            found += [
+                (start + first, start + last) for first, last in fields.free_spans(raw[start:end])
+            ]
+        elif name == "timestamp":
+            found.append((start, end))
+        elif domain == "shortstr" and name not in _KEPT_TEXTS:
+            found.append((start + 1, end))
+    return found
+
+
 def _spans(raw: bytes) -> list[tuple[str, str, int, int]]:
     """Where each property lies: name, domain, start and end, sizes included."""
     if len(raw) < 2:  # noqa: PLR2004 - the flags

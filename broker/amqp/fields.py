@@ -401,6 +401,26 @@ def raw_entries(data: bytes) -> list[tuple[bytes, int, int]]:
     return found
 
 
+def free_spans(data: bytes) -> list[tuple[int, int]]:
+    """Where in a table the values lie that say nothing of its structure: numbers, texts, bytes.
+
+    Args:
+        data: As `raw_entries` takes it.
+
+    Returns:
+        (start, end) of each, in order, without its type and size.
+    """
+    found = []
+    for key, start, stop in raw_entries(data):
+        at = start + 1 + len(key)
+        kind = data[at]
+        if kind in (_STRING, _BINARY):
+            found.append((at + 5, stop))
+        elif kind not in (_TABLE, _ARRAY):
+            found.append((at + 1, stop))
+    return found
+
+
 def join_entries(entries: list[bytes]) -> bytes:
     """Make a table of whole entries."""
     return _sized(b"".join(entries))

@@ -89,6 +89,52 @@ def test_a_repeat_with_another_end_octet_is_a_fault() -> None:
     assert only_fault(commands[3:])[1] is ReplyCode.FRAME_ERROR
 
 
+def of_its_own(number: int, *, priority: int = 4, key: str = "key") -> bytes:
+    """A publish with id, time and trace of its own, of one shape with all others."""
+    properties = Properties(
+        content_type="text/plain",
+        headers={"trace": f"{number:04}", "n": float(number), "in": {"it": 7}},
+        delivery_mode=2,
+        priority=priority,
+        message_id=f"id-{number:04}",
+        timestamp=number,
+    )
+    return publish(b"body" * (number % 3 + 1), properties=properties, key=key)
+
+
+def test_publishes_of_one_shape_are_each_their_own() -> None:
+    raws = [*map(of_its_own, range(20)), *[of_its_own(3)] * 5, *map(of_its_own, range(20, 25))]
+    assembler = fresh()
+    commands = [
+        command
+        for start in range(0, len(raws), 10)
+        for command in assembler.feed(b"".join(raws[start : start + 10]))
+    ]
+    assert [each.message.content for each in commands if isinstance(each, Publish)] == [
+        raw[len(method_frame(1, spec.BasicPublish("ex", "key", mandatory=True))) :] for raw in raws
+    ]
+    assert {each.message.priority for each in commands if isinstance(each, Publish)} == {4}
+
+
+def test_what_decides_something_ends_a_shape() -> None:
+    raws = [of_its_own(1), of_its_own(2), of_its_own(3, priority=5), of_its_own(4, key="yek")]
+    commands = [each for each in fresh().feed(b"".join(raws)) if isinstance(each, Publish)]
+    assert [each.message.priority for each in commands] == [4, 4, 5, 4]
+    assert [each.message.routing_key for each in commands] == ["key", "key", "key", "yek"]
+
+
+def test_a_shape_takes_no_body_over_the_limit() -> None:
+    assembler = fresh(max_message_size=8)
+    commands = assembler.feed(b"".join(map(of_its_own, range(3))))
+    assert [type(each) for each in commands] == [Publish, Publish, Fault]
+
+
+def test_a_shape_of_a_channel_in_mid_content_is_seen() -> None:
+    commands = fresh().feed(of_its_own(1) + of_its_own(2) + PUBLISH + header(5) + of_its_own(3))
+    assert published(commands) == [b"body" * 2, b"body" * 3]
+    assert only_fault(commands[2:])[1] is ReplyCode.UNEXPECTED_FRAME
+
+
 def test_a_repeat_of_a_channel_in_mid_content_is_seen() -> None:
     """The publish template must not swallow a method where a body is due."""
     commands = fresh().feed(publish() * 3 + PUBLISH + header(5) + publish())
@@ -407,7 +453,7 @@ def test_refusing_drops_what_was_buffered() -> None:
 def test_the_fast_ways_see_every_broken_octet() -> None:
     """A chunk of complete publishes and acks, one octet changed: as if it came byte by byte."""
     ack = method_frame(1, spec.BasicAck(9))
-    raw = publish() * 2 + ack + publish(b"other")
+    raw = publish() * 2 + ack + publish(b"other") + b"".join(map(of_its_own, range(3)))
     for place in range(len(raw)):
         for flip in (0x01, 0x80, 0xFF):
             broken = bytearray(raw)
