@@ -53,6 +53,8 @@ class NodeContext:
         later: `loop.call_later`; None: nothing is delayed, all is done at once.
         counts: What queues did here.
         watch: Is told where followed messages go when they die; None: nobody follows any.
+        stirred: Incarnations of queues that the next round of each second visits: their clients and
+            replicas here have had something to do. It comes to the others once in `SWEEP_TICKS`.
     """
 
     node: str
@@ -71,6 +73,7 @@ class NodeContext:
     later: Later | None = None
     counts: QueueingCounts = field(default_factory=QueueingCounts)
     watch: DeathWatch | None = None
+    stirred: set[int] = field(default_factory=set)
 
     def after(self, seconds: float, call: Callable[[], None]) -> object:
         """Call something after so many seconds."""

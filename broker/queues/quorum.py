@@ -146,6 +146,7 @@ class QuorumQueue:
         self._counts = node.counts
         self._defer = node.defer
         self._host = host
+        self._stirred = node.stirred
         self._dead_letters = dead_letters
         self._later = node.later
         self._after = node.after
@@ -208,14 +209,19 @@ class QuorumQueue:
 
     def follow(self, settings: QueueSettings) -> None:
         """Apply other settings: a policy was set, changed or cleared."""
+        self._stirred.add(self.record.uid)
         self.settings = settings
         self._rules = rules_of(self.record, settings)
         self._expiry.change(settings.expires_ms)
         self._rule()
         self._check_expiry()
 
-    def tick(self) -> None:
-        """Once a second: let the log go; as the leader, propose again what may have been lost."""
+    def tick(self) -> bool:
+        """Once a second: let the log go; as the leader, propose again what may have been lost.
+
+        Returns:
+            True if the next second's round must come here, too (`NodeContext.stirred`).
+        """
         if self._log is not None:
             self._log.tick()
         if self.is_leading:
@@ -229,6 +235,10 @@ class QuorumQueue:
                 self._drop_dead_lettered(undropped)
         else:
             self._ask_to_move()
+        is_log_busy = self._log is not None and self._log.is_busy
+        return is_log_busy or (
+            self.is_leading and (self._expiry.is_limited or self._machine.is_pump_due)
+        )
 
     @property
     def is_still_ending(self) -> bool:
@@ -334,6 +344,7 @@ class QuorumQueue:
         """Apply an entry; the leader then answers."""
         if self._is_outdated:
             return None
+        self._stirred.add(self.record.uid)
         entry: QueueEntry = decode_entry(data)
         before = self._machine.rules
         self._machine.apply_entry(entry, index - extra(len(data)))
@@ -354,6 +365,7 @@ class QuorumQueue:
 
     def restore(self, index: int, parts: Sequence[bytes]) -> None:
         """Load a snapshot, or a checkpoint of a log that is kept."""
+        self._stirred.add(self.record.uid)
         del index
         if not self._is_logged and lacks_bodies(parts):
             self._is_outdated = True
@@ -370,6 +382,7 @@ class QuorumQueue:
         """
         self._term = term
         self.is_leading = leader
+        self._stirred.add(self.record.uid)
         self._waiting.clear()
         self._undropped.clear()
         if self._log is not None:
@@ -409,6 +422,7 @@ class QuorumQueue:
         """As the leader: another replica has bodies in memory alone (`KeptLog.awaited`)."""
         if self._log is not None and self.is_leading:
             self._log.wanted(index)
+            self._stirred.add(self.record.uid)
 
     def _move(self) -> None:
         """Propose that messages be moved, if that makes the memory or the log smaller."""
@@ -574,6 +588,7 @@ class QuorumQueue:
             self._counts.commits += 1
             self._counts.commit_ms += took_ms
         elif self.is_leading:
+            self._stirred.add(self.record.uid)  # the next tick proposes it again
             for each in own:
                 if isinstance(each, DropDeadLettered):
                     self._undropped += each.numbers

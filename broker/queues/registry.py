@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -59,7 +59,11 @@ CLASSIC_BOOTS_TICKS: Final = 10
 """Classic queues end dead boots when a boot ends, and every so many ticks, since some count as over
 only after a time (`Boots.is_over`). Asking 10,000 queues each second took a tenth of a core."""
 
-T = TypeVar("T")
+SWEEP_TICKS: Final = 10
+"""Clients and replicas that had nothing to do are visited once in so many ticks. To come to a queue
+that the processor's caches have forgotten takes 5 to 10 us, and of thousands most are idle."""
+
+T = TypeVar("T", ClassicQueue, RemoteQueue, QuorumQueue | StreamReplica)
 
 
 class QueueRegistry:
@@ -94,6 +98,7 @@ class QueueRegistry:
         self._warned: dict[int, tuple[str, ...]] = {}  # warnings about settings, logged already
         self._boots = Boots(node.catalogue, node.clock)
         self._ticks = 0
+        self._untended: set[int] = set()  # visited since `take_untended`
         self.moves = MoveTurns()
         self.reading = StreamReading(node, self._replicas)
         self.led_lately: dict[int, str] = {}
@@ -458,19 +463,38 @@ class QueueRegistry:
         self._recent_history.try_again()
         self.mirrored.tick()
         self._ticks += 1
-        for remote in _still_there(self._remote):
-            remote.tick()
+        stirred = self._context.stirred.copy()
+        self._context.stirred.clear()
+        for remote in _still_there(self._remote, self._due(self._remote, stirred)):
+            if remote.tick():
+                self._context.stirred.add(remote.record.uid)
             yield
-        for classic in _still_there(self._classic):
+        for classic in _still_there(self._classic, list(self._classic)):
             if self._ticks % CLASSIC_BOOTS_TICKS == 0:
                 classic.end_boots(self.is_over)
             classic.tick()
             yield
-        for quorum in _still_there(self._replicas):
-            quorum.end_boots(self.is_over)
-            quorum.tick()
+        for replica in _still_there(self._replicas, self._due(self._replicas, stirred)):
+            self._untended.add(replica.record.uid)
+            replica.end_boots(self.is_over)
+            if replica.tick():
+                self._context.stirred.add(replica.record.uid)
             yield
         self.reading.rest()
+
+    def _due(self, queues: Iterable[int], stirred: set[int]) -> list[int]:
+        """The queues to visit in this tick."""
+        part = self._ticks % SWEEP_TICKS
+        return [uid for uid in queues if uid in stirred or uid % SWEEP_TICKS == part]
+
+    def stir(self, uids: Iterable[int]) -> None:
+        """Have the next tick visit queues."""
+        self._context.stirred.update(uids)
+
+    def take_untended(self) -> list[Replica]:
+        """This node's replicas whose members must be looked at: visited since the last call."""
+        uids, self._untended = self._untended, set()
+        return [replica for uid in uids if (replica := self._replicas.get(uid)) is not None]
 
     def local_classic(self) -> list[ClassicQueue]:
         """The classic queues that this node serves."""
@@ -627,6 +651,7 @@ class QueueRegistry:
 
     def _moved(self, queue: Queue) -> None:
         """Members, the ring, its policy or the leader hint changed."""
+        self._context.stirred.add(queue.uid)
         if queue.type == "classic":
             local = self._classic.get(queue.uid)
             if local is not None:
@@ -709,6 +734,6 @@ class QueueRegistry:
                 self._transport.send_queue_reply(node.name, reply)
 
 
-def _still_there(queues: dict[int, T]) -> Iterator[T]:
-    """Yield each of a table, unless it has gone meanwhile."""
-    return (queue for uid in list(queues) if (queue := queues.get(uid)) is not None)
+def _still_there(queues: dict[int, T], uids: list[int]) -> Iterator[T]:
+    """Yield some of a table, unless they have gone meanwhile."""
+    return (queue for uid in uids if (queue := queues.get(uid)) is not None)

@@ -343,7 +343,7 @@ class QueueGroups:
         replicas: Sequence[QuorumQueue | StreamReplica],
         living: list[str],
         ask_may_vote: AskMayVote,
-    ) -> None:
+    ) -> list[int]:
         """As the leader: a group's members are the queue's by the catalogue (P6).
 
         Learners that have caught up become voters, but not before they may vote: a voter without
@@ -351,10 +351,14 @@ class QueueGroups:
         for a majority does not keep the others waiting for long.
 
         Args:
-            replicas: This node's.
+            replicas: This node's that may need it.
             living: Other nodes that are heard.
             ask_may_vote: Asks a node whether its replica of a queue may.
+
+        Returns:
+            Queues that have to be looked at again.
         """
+        unfinished = []
         for replica in replicas:
             if not replica.is_leading:
                 continue  # before anything else is touched: there may be thousands of them
@@ -364,11 +368,13 @@ class QueueGroups:
                 continue
             if not group.learners and sorted(group.voters) == sorted(members):
                 continue
+            unfinished.append(uid)
             try:
                 async with asyncio.timeout(CHANGE_S):
                     await self._tend(group, members, living, ask_may_vote)
             except (RaftError, TimeoutError) as why:
                 _log.info("queue.not_tended", extra={"queue": uid, "why": str(why)})
+        return unfinished
 
     async def _tend(
         self,

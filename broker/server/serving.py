@@ -586,9 +586,10 @@ class Serving:
             # takes it out now.
             if await self._service.ask_readmit(node, uid) and self.queues.begin_anew(uid):
                 self._groups.readmitted(uid)
-        await self._groups.tend(
-            self.queues.local_replicas(), self._cluster.peers.up(), self._service.ask_may_vote
+        unfinished = await self._groups.tend(
+            self.queues.take_untended(), self._cluster.peers.up(), self._service.ask_may_vote
         )
+        self.queues.stir(unfinished)
         if self.is_drained:
             await self.hand_over_quorum_queues()  # elections may have made it a leader again
         led, self.queues.led_lately = self.queues.led_lately, {}

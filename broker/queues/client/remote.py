@@ -92,6 +92,8 @@ class RemoteQueue:
         self._counters = node.counts
         self._defer = node.defer
         self._later = node.later
+        self._stirred = node.stirred
+        self._uid = record.uid
         self._most = UNANSWERED_MAX["mirrored" if self._is_mirrored else record.type]
         self._pending = PendingCommands(node.node, node.boot, record.uid, unanswered_max=self._most)
         self._consumers = RemoteConsumers(self._route.epoch)
@@ -135,6 +137,7 @@ class RemoteQueue:
         is_taken = has_room(self._pending.held_bytes, messages)
         if not is_taken and not self._wanted:
             self._wanted = messages
+            self._stirred.add(self._uid)
         return is_taken
 
     @property
@@ -145,6 +148,7 @@ class RemoteQueue:
     def when_drained(self, resume: Callable[[], None]) -> None:
         """Call back when enough commands have been answered."""
         self._waiters.add(resume)
+        self._stirred.add(self._uid)
 
     @property
     def is_in_flow(self) -> bool:
@@ -280,6 +284,7 @@ class RemoteQueue:
         if not self._refuses(done):
             wait_ms = HELD_MS_MAX if self._is_mirrored else STAT_MS_MAX
             self._stats.ask(done, self._clock.monotonic_ms() + wait_ms, is_declare=is_declare)
+            self._stirred.add(self._uid)
 
     def _ask_stats_again(self) -> None:
         late = self._unavailable()
@@ -392,12 +397,16 @@ class RemoteQueue:
         self._consumers.lose_all()
         self._resume_drained()
 
-    def tick(self) -> None:
-        """Once a second: nack what waited too long, send again what was not answered."""
+    def tick(self) -> bool:
+        """Once a second: nack what waited too long, send again what was not answered.
+
+        Returns:
+            True if the next second's round must come here, too (`NodeContext.stirred`).
+        """
         is_busy = len(self._pending) or self._stats or self._dropped
         if not (is_busy or self._waiters or self._wanted):
             self._silence_ms = SILENCE_MS
-            return  # of thousands of queues most are idle
+            return False  # of thousands of queues most are idle
         now_ms = self._clock.monotonic_ms()
         if self._stats:
             self._ask_stats_again()
@@ -414,7 +423,7 @@ class RemoteQueue:
         if self._pending.lowest != self._lowest or not len(self._pending):
             self._lowest, self._lowest_ms = self._pending.lowest, now_ms
             self._silence_ms = SILENCE_MS
-            return
+            return True
         if now_ms - self._lowest_ms > self._silence_ms:
             self._lowest_ms = now_ms
             if self._is_mirrored:
@@ -422,6 +431,7 @@ class RemoteQueue:
             if isinstance(self._route, LeaderRoute) and now_ms - self._heard_ms > SILENCE_MS:
                 self._route.forget()
             self._send_again()
+        return True
 
     # Parts.
 
@@ -434,6 +444,7 @@ class RemoteQueue:
             return False  # nothing is checked out there any more
         now_ms = self._clock.monotonic_ms()
         if not len(self._pending):
+            self._stirred.add(self._uid)
             self._heard_ms = self._lowest_ms = now_ms
             self._lowest = self._pending.lowest
         if not self._pending.add(command, now_ms, token):
@@ -479,6 +490,7 @@ class RemoteQueue:
                     token.tell(token.seqnos, outcome)
                 elif not outcome.ok:
                     self._dropped += outcome.count
+                    self._stirred.add(self._uid)
             elif type(token) is PendingSettlement or type(token) is SettleToken:
                 self._settled(token, outcome)
             elif type(token) is CancelToken:

@@ -229,8 +229,14 @@ class KeptLog:
         self._release()
         return self._is_sparse(self._group.log_segments())
 
+    @property
+    def is_busy(self) -> bool:
+        """True while `tick` or `next_move` has something to do soon."""
+        is_moving = self.is_entry_due or self._bare_at or self._move_up_to
+        return bool(is_moving or self._applied > self._looked_at or self._bodies.kept_bytes)
+
     def tick(self) -> None:
-        """Once a second."""
+        """Once a second, or once in `SWEEP_TICKS` while it is not busy."""
         self._bodies.rest()
         self._ticks += 1
         is_due = self._applied > self._looked_at and self._ticks >= LOOK_TICKS

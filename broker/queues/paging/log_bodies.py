@@ -143,6 +143,11 @@ class LogBodies:
             yield place.entry
         published[number] = messages[place.ordinal]
 
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept in memory of entries."""
+        return self._kept_bytes
+
     def rest(self) -> None:
         """Forget what was decoded, if it was not used since the last call."""
         if not self._is_used:

@@ -121,18 +121,24 @@ class StreamClient(RemoteQueue):
         super().deleted()
         self._end_all()
 
-    def tick(self) -> None:
-        """Once a second: as of any queue; and the leader, perhaps a new one, hears of consumers."""
-        super().tick()
+    def tick(self) -> bool:
+        """Once a second: as of any queue; and the leader, perhaps a new one, hears of consumers.
+
+        Returns:
+            As of any queue.
+        """
+        is_busy = super().tick() or bool(self._readers)
         self._ticks += 1
         is_due = self._readers and self._ticks % TELL_TICKS == 0
         if is_due or self._handled() != self._told:
             self._tell_now()
+        return is_busy
 
     def _tell(self) -> None:
         """Tell the leader of a change, once for all changes of this turn."""
         if not self._is_telling:
             self._is_telling = True
+            self._stirred.add(self._uid)
             self._defer(self._tell_now)
 
     def _tell_now(self) -> None:

@@ -54,8 +54,8 @@ the loop to itself, and the group is never asked to hold more than it does."""
 TOLD_MS_MAX: Final = 15_000
 """How long a node's word on its consumers counts: three times what is between two of them."""
 
-RETENTION_TICKS: Final = 60
-"""Age is looked at once in so many ticks of a second."""
+RETENTION_MS: Final = 60_000
+"""Age is looked at this often."""
 
 STORING_MAX: Final = 1_000
 """Offsets that may wait for their entry; more are refused."""
@@ -143,6 +143,7 @@ class StreamReplica:
         self._transport = node.transport
         self._node_counts = node.counts
         self._defer = node.defer
+        self._stirred = node.stirred
         self._host = host
         self._intake = Intake(self.machine)
         self._consumers: dict[str, tuple[int, int]] = {}  # by node: how many, when it said so
@@ -150,7 +151,7 @@ class StreamReplica:
         self._told_at_once: frozenset[str] | None = None  # followers that hear of commits at once
         self._counts = MessageCounts()
         self._term = 0
-        self._ticks = 0
+        self._retained_ms = node.clock.monotonic_ms()
         self._now_ms = 0  # of the latest entry proposed
         self._is_due = False
         self._under_way = 0
@@ -236,19 +237,28 @@ class StreamReplica:
 
     def follow(self, settings: StreamSettings) -> None:
         """Apply other settings: a policy was set, changed or cleared."""
+        self._stirred.add(self.record.uid)
         self.settings = settings
         self._retain()
 
-    def tick(self) -> None:
-        """Once a second; as the leader, drop what is too old, propose again what was lost."""
+    def tick(self) -> bool:
+        """Once a second; as the leader, drop what is too old, propose again what was lost.
+
+        Returns:
+            True if the next second's round must come here, too (`NodeContext.stirred`).
+        """
         self.log.rest()
+        is_kept = self.log.kept_bytes > 0
         if not self.is_leading:
-            return
-        self._ticks += 1
-        if self._ticks % RETENTION_TICKS == 0:
+            return is_kept
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._retained_ms >= RETENTION_MS:
+            self._retained_ms = now_ms
             self._retain()
         self._tell_readers()
         self._go_on()
+        has_waiting = self._ended or self._offsets or self._intake.has_waiting
+        return is_kept or self._under_way > 0 or bool(has_waiting)
 
     @property
     def is_still_ending(self) -> bool:
@@ -381,6 +391,7 @@ class StreamReplica:
             index: Its Raft index, of the last part if it takes several.
             data: The entry.
         """
+        self._stirred.add(self.record.uid)
         if data == parts.LOST:
             self.machine.lose()
             self.log.applied_index = index
@@ -414,6 +425,7 @@ class StreamReplica:
         """Begin to serve as the leader, or stop."""
         self._term = term
         self.is_leading = leader
+        self._stirred.add(self.record.uid)
         self._ended.clear()
         self._lose_offsets()
         self._begin_anew()
@@ -522,6 +534,7 @@ class StreamReplica:
         self._under_way_bytes -= made.size_bytes
         if is_lost:
             self._is_stalled = True
+            self._stirred.add(self.record.uid)
         else:
             self.commit_ms = self._clock.monotonic_ms() - made.began_ms
             self._node_counts.commits += 1

@@ -55,7 +55,11 @@ class Rig:
         self.told: list[tuple[str, object]] = []
         host = SimpleNamespace(begins_to_lead=lambda *_: None)
         node: Any = SimpleNamespace(
-            clock=Clock(), transport=None, counts=QueueingCounts(), defer=self.due.append
+            clock=Clock(),
+            transport=None,
+            counts=QueueingCounts(),
+            defer=self.due.append,
+            stirred=set(),
         )
         settings = stream_settings_of(RECORD, {})
         self.replica = StreamReplica(RECORD, settings, node, host)

@@ -40,7 +40,11 @@ class Rig:
         self.clock = Clock()
         host = SimpleNamespace(begins_to_lead=lambda *_: None)
         node: Any = SimpleNamespace(
-            clock=self.clock, transport=None, counts=QueueingCounts(), defer=lambda call: None
+            clock=self.clock,
+            transport=None,
+            counts=QueueingCounts(),
+            defer=lambda call: None,
+            stirred=set(),
         )
         self.replica = StreamReplica(RECORD, stream_settings_of(RECORD, {}), node, host)
         self.group = Group()
