@@ -301,7 +301,8 @@ class Assembler:
         if repeat.prefix and data.startswith(repeat.prefix, pos):
             pos = self._same_again(data, pos, repeat, out)
         shape = self._shape
-        if shape.start and data.startswith(shape.start, pos):
+        is_next = shape.start and data.startswith(shape.start, pos)
+        if is_next and shape.channel not in self._partials:
             pos = self._same_shape(data, pos, shape, out)
         return pos
 

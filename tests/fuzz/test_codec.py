@@ -139,7 +139,17 @@ closes = st.sampled_from(
         method_frame(1, spec.ChannelCloseOk()),
     ]
 )
+begun = st.builds(
+    lambda channel, name: (
+        method_frame(channel, spec.BasicPublish("", name))
+        + content._header_frame(channel, 5, b"\0\0")
+    ),
+    CHANNELS,
+    names,
+)
 broken = st.one_of(
+    begun,
+    begun,
     st.builds(frame, st.integers(0, 9), st.sampled_from([0, 1, 2, 2000]), st.binary(max_size=40)),
     st.builds(lambda raw: frame(3, 1, raw), st.binary(max_size=20)),
     st.builds(

@@ -89,7 +89,7 @@ def test_a_repeat_with_another_end_octet_is_a_fault() -> None:
     assert only_fault(commands[3:])[1] is ReplyCode.FRAME_ERROR
 
 
-def of_its_own(number: int, *, priority: int = 4, key: str = "key") -> bytes:
+def of_its_own(number: int, *, priority: int = 4, key: str = "key", channel: int = 1) -> bytes:
     """A publish with id, time and trace of its own, of one shape with all others."""
     properties = Properties(
         content_type="text/plain",
@@ -99,7 +99,8 @@ def of_its_own(number: int, *, priority: int = 4, key: str = "key") -> bytes:
         message_id=f"id-{number:04}",
         timestamp=number,
     )
-    return publish(b"body" * (number % 3 + 1), properties=properties, key=key)
+    body = b"body" * (number % 3 + 1)
+    return publish(body, channel=channel, properties=properties, key=key)
 
 
 def test_publishes_of_one_shape_are_each_their_own() -> None:
@@ -133,6 +134,14 @@ def test_a_shape_of_a_channel_in_mid_content_is_seen() -> None:
     commands = fresh().feed(of_its_own(1) + of_its_own(2) + PUBLISH + header(5) + of_its_own(3))
     assert published(commands) == [b"body" * 2, b"body" * 3]
     assert only_fault(commands[2:])[1] is ReplyCode.UNEXPECTED_FRAME
+
+
+def test_a_shape_of_a_channel_in_mid_content_is_seen_behind_another_channels_publish() -> None:
+    began = method_frame(2, spec.BasicPublish("", "q")) + header(5, channel=2)
+    second = of_its_own(1, channel=2), of_its_own(2, channel=2), of_its_own(3, channel=2)
+    commands = fresh().feed(b"".join((*second[:2], began, publish(b"one"), second[2])))
+    assert published(commands) == [b"body" * 2, b"body" * 3, b"one"]
+    assert only_fault(commands[3:])[:2] == (2, ReplyCode.UNEXPECTED_FRAME)
 
 
 def test_a_repeat_of_a_channel_in_mid_content_is_seen() -> None:
