@@ -446,6 +446,7 @@ class QueueRegistry:
 
     def link_up(self, node: str) -> None:
         """A link to a node was opened anew: repeat what may have been lost with the old one."""
+        self.stir(self._replicas)  # their groups may have waited for that node
         for queue in (*self._classic.values(), *self._replicas.values(), *self._remote.values()):
             queue.link_up(node)
 

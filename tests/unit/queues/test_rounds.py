@@ -48,6 +48,13 @@ def test_a_replica_that_begins_to_lead_and_one_that_is_stirred_are_visited_next(
     assert {first.uid, second.uid} <= visited(world)
 
 
+def test_all_are_visited_when_a_node_is_heard_again() -> None:
+    """It may be the one to which a replica is to be added."""
+    world = idle_world(40)
+    world.nodes[A].registry.link_up(B)
+    assert len(visited(world)) == 40
+
+
 def test_a_client_that_waits_for_an_answer_is_visited_each_second() -> None:
     """What was lost on its way is sent again soon, whatever the queue's number (P10)."""
     for count in range(1, SWEEP_TICKS + 1):
