@@ -247,7 +247,8 @@ class Process:
                     self.world.record.counts["readmitted"] += 1
                     self.groups.readmitted(uid)
             up = [each for each in self.world.names if self.world.is_linked(self.name, each)]
-            await self.groups.tend(self.registry.local_replicas(), up, self._ask_may_vote)
+            untended = self.registry.take_untended()
+            self.registry.stir(await self.groups.tend(untended, up, self._ask_may_vote))
             await self._note_leader()
 
     async def _note_leader(self) -> None:

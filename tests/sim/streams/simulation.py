@@ -37,7 +37,7 @@ SMALL: Final = (
     (intake, "ENTRY_BYTES_MAX", 1_800),
     (intake, "ENTRY_MESSAGES_MAX", 20),
     (replica, "ENTRY_BYTES_MAX", 1_800),
-    (replica, "RETENTION_TICKS", 2),
+    (replica, "RETENTION_MS", 2_000),
     (log, "KEPT_BYTES_MAX", 6_000),
     (log, "READ_BYTES", 3_000),
     (neighbour, "READ_BYTES", 3_000),
