@@ -63,7 +63,7 @@ SWEEP_TICKS: Final = 10
 """Clients and replicas that had nothing to do are visited once in so many ticks. To come to a queue
 that the processor's caches have forgotten takes 5 to 10 us, and of thousands most are idle."""
 
-T = TypeVar("T", ClassicQueue, RemoteQueue, QuorumQueue | StreamReplica)
+T = TypeVar("T")
 
 
 class QueueRegistry:
