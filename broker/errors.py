@@ -63,6 +63,17 @@ class AmqpError(Exception):
         self.class_id = class_id
         self.method_id = method_id
 
+    def named(self, class_id: int, method_id: int) -> AmqpError:
+        """Name the method at fault, if none is named yet; return this error.
+
+        Args:
+            class_id: Its class.
+            method_id: Its number in the class.
+        """
+        if not self.class_id:
+            self.class_id, self.method_id = class_id, method_id
+        return self
+
     @property
     def is_soft(self) -> bool:
         """True when only the channel closes."""

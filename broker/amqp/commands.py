@@ -51,3 +51,14 @@ class Fault(msgspec.Struct):
 
 
 Command = Publish | Ack | MethodCommand | Fault
+
+
+def ids_of(command: Command) -> tuple[int, int]:
+    """Return the class and method id of a command; 0 and 0 for a fault."""
+    if type(command) is Publish:
+        return 60, 40
+    if type(command) is Ack:
+        return 60, 80
+    if type(command) is MethodCommand:
+        return command.method.class_id, command.method.method_id
+    return 0, 0

@@ -172,6 +172,36 @@ class ConnectionMachine:
             the next heartbeat can wait.
     """
 
+    __slots__ = (
+        "_check_ms",
+        "_closes_owed",
+        "_deadline_ms",
+        "_ending_bytes",
+        "_heard_ms",
+        "_is_paused",
+        "_last_word",
+        "_now_ms",
+        "_server_properties",
+        "_settings",
+        "_suspected_ms",
+        "alarm",
+        "assembler",
+        "capabilities",
+        "channel_max",
+        "client_properties",
+        "events",
+        "frame_max",
+        "heartbeat",
+        "held",
+        "is_blocked",
+        "mechanism",
+        "out",
+        "state",
+        "username",
+        "vhost",
+        "wrote_ms",
+    )
+
     def __init__(
         self, settings: MachineSettings, server_properties: Mapping[str, object], now_ms: int
     ) -> None:

@@ -52,7 +52,7 @@ from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort, QueueDetails, QueueLook
 from broker.queues.confirm_tracker import ConfirmTracker
-from broker.queues.dead_letters import DeadLetters, DeadLetterSource
+from broker.queues.dead_letters import DeadLetters, DeadLetterSource, SafeDeaths
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import replies_by_node
 from broker.queues.flow import FlowMark, lag_slowdown_us
@@ -67,6 +67,7 @@ from broker.queues.gate import (
     Request,
     Submit,
     WhenDrained,
+    pass_on,
 )
 from broker.queues.local_consumers import LocalConsumers
 from broker.queues.machine_settings import config_of, rules_of
@@ -104,21 +105,6 @@ class _Applied(NamedTuple):
         """No-op: the batch is not answered, so its sender repeats it to the next master."""
 
 
-class _Deaths(NamedTuple):
-    """Messages that died. A `Waiter` for the mirrors, else the next master might repeat this."""
-
-    dead_letters: DeadLetters
-    source: DeadLetterSource
-    dead: list[Dead]
-
-    def safe(self) -> None:
-        """Publish them to their dead-letter targets."""
-        self.dead_letters.take(self.source, self.dead)
-
-    def lost(self) -> None:
-        """No-op: the next master repeats the dead-lettering."""
-
-
 class ClassicQueue:
     """`QueueHandle` of a classic queue that this node serves.
 
@@ -137,6 +123,31 @@ class ClassicQueue:
         is_direct: Channels of this node call this handle directly. False at a mirrored queue's
             master, which they reach by batches, as channels of other nodes do.
     """
+
+    __slots__ = (
+        "_client",
+        "_clock",
+        "_clogged",
+        "_confirm_tracker",
+        "_consumers",
+        "_dead_letters",
+        "_expiry",
+        "_flow",
+        "_gate",
+        "_host",
+        "_is_deleted",
+        "_journal",
+        "_looks_again",
+        "_node",
+        "_timer",
+        "_unsynced",
+        "_wanted",
+        "is_direct",
+        "machine",
+        "pager",
+        "record",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -237,7 +248,7 @@ class ClassicQueue:
     def _lets_in(self, request: Request) -> bool:
         """True if a request may be executed now; others are kept, or passed to the serving node."""
         if self._client is not None:
-            _pass_on(request, self._client)
+            pass_on(request, self._client)
             return False
         return not self._gate.stops(request)
 
@@ -637,7 +648,7 @@ class ClassicQueue:
             if isinstance(request, Delete):
                 self._delete(request)
             else:
-                _pass_on(request, client)
+                pass_on(request, client)
 
     # Parts.
 
@@ -693,7 +704,7 @@ class ClassicQueue:
     def _dead_letter(self, dead: list[Dead]) -> None:
         """Have dead messages published, once the mirrors know that they died."""
         source = DeadLetterSource(self.record, self.settings, _holds_none)
-        deaths = _Deaths(self._dead_letters, source, dead)
+        deaths = SafeDeaths(self._dead_letters, source, dead)
         if self._confirm_tracker.copies is None:
             deaths.safe()
         else:
@@ -768,21 +779,6 @@ class ClassicQueue:
         if self._is_deleted:
             done(gone(self.record))
         return self._is_deleted
-
-
-def _pass_on(request: Request, client: QueueClient) -> None:
-    """Pass a request to the serving node's client; requests to this node's machine are dropped."""
-    match request:
-        case Submit():
-            client.submit(request.command, request.done)
-        case PublishRequest():
-            client.publish(request.messages, request.seqnos, request.publisher)
-        case AttachRequest():
-            client.attach(request.checkout, request.port, request.done)
-        case WhenDrained():
-            client.when_drained(request.resume)
-        case _:
-            pass
 
 
 def _holds_none(numbers: list[int]) -> None:

@@ -765,3 +765,24 @@ class _TurnRoutes:
         if found is None:
             found = self._known[known] = self._dead_letters.route(vhost, exchange, message, keys)
         return found
+
+
+class SafeDeaths(NamedTuple):
+    """Messages that died. A `Waiter` for the mirrors, else the next master might repeat this.
+
+    Attributes:
+        dead_letters: Publishes them.
+        source: The queue that they died in.
+        dead: The messages.
+    """
+
+    dead_letters: DeadLetters
+    source: DeadLetterSource
+    dead: list[Dead]
+
+    def safe(self) -> None:
+        """Publish them to their dead-letter targets."""
+        self.dead_letters.take(self.source, self.dead)
+
+    def lost(self) -> None:
+        """No-op: the next master repeats the dead-lettering."""

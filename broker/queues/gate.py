@@ -43,7 +43,7 @@ from broker.fifo.commands import (
 from broker.message import Message
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort
-from broker.queues.replication import Replication
+from broker.queues.replication import QueueClient, Replication
 
 LEASE: Final = "lease"
 """A reason for a pause: a node without the lease may not answer clients (P4)."""
@@ -323,3 +323,18 @@ class Gate:
         self.is_open = self._copies is None and not (
             self._pauses or self.is_deleting or self._is_reading or self._is_running
         )
+
+
+def pass_on(request: Request, client: QueueClient) -> None:
+    """Pass a request to the serving node's client; requests to this node's machine are dropped."""
+    match request:
+        case Submit():
+            client.submit(request.command, request.done)
+        case PublishRequest():
+            client.publish(request.messages, request.seqnos, request.publisher)
+        case AttachRequest():
+            client.attach(request.checkout, request.port, request.done)
+        case WhenDrained():
+            client.when_drained(request.resume)
+        case _:
+            pass

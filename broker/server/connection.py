@@ -38,13 +38,13 @@ from broker.server.context import ServerContext
 from broker.server.effect_runner import EffectRunner
 from broker.server.entrance.logins import Found, LoginAttempt
 from broker.server.entrance.tls import TlsFacts, certified_name
+from broker.server.opening import facts_of, session_of
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
 from broker.server.sockets.socket_io import FULL_BYTES, Reads, fit
 from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
-from broker.session.facts import ConnectionFacts
 from broker.session.session import Session
 
 if TYPE_CHECKING:
@@ -93,6 +93,33 @@ class AmqpConnection(asyncio.Protocol):
         effect_runner: Of the session.
         is_marked: See `Outbox`.
     """
+
+    __slots__ = (
+        "_alarms",
+        "_context",
+        "_delivered_bytes",
+        "_ended",
+        "_half_sent",
+        "_is_checking",
+        "_is_cut",
+        "_is_glutted",
+        "_is_going_on",
+        "_is_mute",
+        "_is_reading",
+        "_is_released",
+        "_machine",
+        "_stalled",
+        "_taken",
+        "_throttle",
+        "_timer",
+        "_transport",
+        "_turn",
+        "_user",
+        "effect_runner",
+        "info",
+        "is_marked",
+        "session",
+    )
 
     def __init__(
         self,
@@ -408,8 +435,7 @@ class AmqpConnection(asyncio.Protocol):
         if session is not None:
             if session.news:
                 session.flush()
-            is_valid = self._context.lease.is_valid
-            if session.out and (is_valid(now_ms) or self._may_speak(now_ms)):
+            if session.out and (self._context.lease.is_valid(now_ms) or self._may_speak(now_ms)):
                 # The machine's own frames come last: a close follows what it closes.
                 out[:0] = session.out
                 session.out.clear()
@@ -694,36 +720,11 @@ class AmqpConnection(asyncio.Protocol):
         if refusal is not None:
             self._machine.fail(AmqpError(refusal.code, refusal.text, 10, 40))
             return
-        machine = self._machine
-        facts = ConnectionFacts(
-            node=context.node,
-            boot=context.boot,
-            connection_id=self.info.connection_id,
-            vhost=vhost,
-            user=user.name,
-            frame_max=machine.frame_max,
-            channel_max=machine.channel_max,
-            consumer_cancel_notify=bool(machine.capabilities.get("consumer_cancel_notify")),
-            is_impersonator="impersonator" in user.tags,
-            reply_secret=context.reply_secret,
-            name=self.info.name,
-        )
-        self.session = Session(
-            facts,
-            context.catalogue,
-            context.access,
-            context.new_name,
-            context.place,
-            context.limits,
-            quota=context.access.usage,
-            consumer_count=context.queues.consumer_count,
-            counts=context.counts,
-            traced=context.traced,
-            are_events_read=lambda: context.events.stream.is_read,
-        )
+        facts = facts_of(context, self.info, self._machine, user, vhost)
+        self.session = session_of(context, facts)
         self.effect_runner = EffectRunner(context, self.session, self, self._throttle)
         self.effect_runner.is_full = self._taken is not None
-        self.info.opened(facts, machine)
+        self.info.opened(facts, self._machine)
         if context.events.is_watched:
             headers = self.info.event_headers(facts)
             context.events.publish("connection.created", headers, user.name)
@@ -741,10 +742,8 @@ class AmqpConnection(asyncio.Protocol):
             text = "New secret was refused by one of the backends"
             self.fail(AmqpError(ReplyCode.NOT_ALLOWED, text, 10, 70))
             return
-        _log.info(
-            "connection.secret_updated",
-            extra={"connection": self.info.name, "user": user.name, "why": reason},
-        )
+        facts = {"connection": self.info.name, "user": user.name, "why": reason}
+        _log.info("connection.secret_updated", extra=facts)
         self._carry(session.check_rights())
         self._machine.secret_updated()
 

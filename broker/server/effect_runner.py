@@ -70,6 +70,25 @@ class EffectRunner:
             are written.
     """
 
+    __slots__ = (
+        "_blocked",
+        "_client",
+        "_congested",
+        "_context",
+        "_gets",
+        "_handlers",
+        "_held",
+        "_is_running",
+        "_later",
+        "_ports",
+        "_queues",
+        "_session",
+        "_slowdown_us",
+        "_throttle",
+        "got_bytes",
+        "is_full",
+    )
+
     def __init__(
         self,
         context: ServerContext,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, cast
 
 from broker.amqp import spec
-from broker.amqp.assembler import Ack, Command, Fault, MethodCommand, Publish
+from broker.amqp.commands import Ack, Command, Fault, MethodCommand, Publish, ids_of
 from broker.counters import MessageCounts, NodeCounts
 from broker.errors import AmqpError, Refusal, ReplyCode
 from broker.fifo.commands import Cancel
@@ -81,6 +81,25 @@ class Session:
             soon if there are any.
         news: Channels with confirms that `flush` writes, by number.
     """
+
+    __slots__ = (
+        "_channels",
+        "_context",
+        "_publisher",
+        "_quota",
+        "_timeouts",
+        "_timeouts_at",
+        "is_closed",
+        "name",
+        "news",
+        "out",
+        "owner",
+        "rest",
+        "unfinished",
+        "user",
+        "vhost",
+        "work",
+    )
 
     def __init__(
         self,
@@ -361,7 +380,7 @@ class Session:
                 for consumer in channel.consumers.values():
                     channel.permissions.check("read", "queue", consumer.queue.name)
             except AmqpError as error:
-                self._fail(channel, _blame(error, 60, 20))
+                self._fail(channel, error.named(60, 20))
         return self._take()
 
     def set_active(self, *, active: bool) -> list[Effect]:
@@ -416,7 +435,8 @@ class Session:
 
     def _take(self) -> list[Effect]:
         context = self._context
-        context.flush_batches()
+        if context.publishes or context.settles:
+            context.flush_batches()
         if self._publisher.uncounted:
             self._publisher.count()
         effects = context.effects
@@ -434,7 +454,7 @@ class Session:
             if self._publisher.begin(channel, command):
                 return True
         except AmqpError as error:
-            self._fail(channel, _blame(error, 60, 40))
+            self._fail(channel, error.named(60, 40))
             return False
         if channel.confirms is not None:
             self.news[channel.number] = channel
@@ -451,7 +471,7 @@ class Session:
         except AmqpError as error:
             self._end_run()
             if not channel.is_closing:
-                self._fail(channel, _blame(error, 60, 80))
+                self._fail(channel, error.named(60, 80))
             return False
         return True
 
@@ -464,7 +484,7 @@ class Session:
         try:
             publisher.end()
         except AmqpError as error:
-            self._fail(channel, _blame(error, 60, 40))
+            self._fail(channel, error.named(60, 40))
 
     def _ready(self, command: Publish | Ack) -> Channel | None:
         """The channel of a command if it can run now; else the command is held or dropped."""
@@ -473,7 +493,7 @@ class Session:
         channel = self._channels.get(command.channel)
         if channel is None:
             self._end_run()
-            self._close_connection(self._not_open(*_ids(command)))
+            self._close_connection(self._not_open(*ids_of(command)))
             return None
         if channel.is_waiting:
             self._hold(channel, command)
@@ -487,7 +507,7 @@ class Session:
                 self._close(channel)  # the one thing a client may do meanwhile
                 return
             text = "unexpected command while processing 'tx.commit'"
-            self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, *_ids(command)))
+            self._close_connection(AmqpError(ReplyCode.CHANNEL_ERROR, text, *ids_of(command)))
             return
         channel.hold_back(command)
 
@@ -516,7 +536,7 @@ class Session:
             self._open(channel, command.channel)
         elif channel is None:
             if kind is not spec.ChannelCloseOk and kind is not spec.ChannelClose:
-                self._close_connection(self._not_open(*_ids(command)))
+                self._close_connection(self._not_open(*ids_of(command)))
             elif kind is spec.ChannelClose:
                 self._context.send(command.channel, spec.ChannelCloseOk())
         elif kind is spec.ChannelClose:
@@ -546,14 +566,14 @@ class Session:
             if error.code is ReplyCode.ACCESS_REFUSED:
                 text = error.text
                 self._context.emit(Denied(method.class_id, method.method_id, text))
-            self._fail(channel, _blame(error, channel.class_id, channel.method_id))
+            self._fail(channel, error.named(channel.class_id, channel.method_id))
 
     def _guarded(self, channel: Channel, step: Callable[[], None]) -> None:
         """Run a step of a channel's method; an AMQP error closes the channel or the connection."""
         try:
             step()
         except AmqpError as error:
-            self._fail(channel, _blame(error, channel.class_id, channel.method_id))
+            self._fail(channel, error.named(channel.class_id, channel.method_id))
 
     def _run_held(self, channel: Channel) -> None:
         """Run held commands until the channel waits again; a commit suffers none behind it.
@@ -774,21 +794,3 @@ def _answer(question: Question, result: object) -> None:
         question.on_refusal(result)
     else:
         question.answer(result)
-
-
-def _blame(error: AmqpError, class_id: int, method_id: int) -> AmqpError:
-    """Name the method at fault in an error that names none."""
-    if not error.class_id:
-        error.class_id, error.method_id = class_id, method_id
-    return error
-
-
-def _ids(command: Command) -> tuple[int, int]:
-    """Class and method id of a command."""
-    if type(command) is Publish:
-        return 60, 40
-    if type(command) is Ack:
-        return 60, 80
-    if type(command) is MethodCommand:
-        return command.method.class_id, command.method.method_id
-    return 0, 0
