@@ -224,6 +224,7 @@ class AmqpConnection(asyncio.Protocol):
             return
         if self._stalled or not self._context.lease.is_valid(now_ms):
             self._stalled += commands
+            self._context.lease_waiters[self] = None
             self.pause_reading()
             return
         turn = self._turn
@@ -644,6 +645,7 @@ class AmqpConnection(asyncio.Protocol):
             session.out.clear()
         elif not self._is_mute:
             self._is_mute = True
+            self._context.lease_waiters[self] = None
             self._carry(session.set_active(active=False))  # what they get would pile up here
         return False
 

@@ -99,6 +99,14 @@ class Lease(Protocol):
         ...
 
 
+class LeaseWaiter(Protocol):
+    """A connection that keeps commands or output until the node has its lease again (P4)."""
+
+    def resume(self) -> None:
+        """The lease is there: carry out and write what waited."""
+        ...
+
+
 @dataclass(slots=True)
 class ServerContext:
     """The shared surroundings of connections.
@@ -129,6 +137,7 @@ class ServerContext:
         traced: The vhosts of which copies of messages are published.
         events: Publishes what happens here.
         room: What sockets are read into.
+        lease_waiters: Connections that wait for the lease (`lease_back`), in the order they came.
     """
 
     settings: Settings
@@ -154,6 +163,7 @@ class ServerContext:
     alarms: Board = field(default_factory=lambda: Board(""))
     counts: NodeCounts = field(default_factory=NodeCounts)
     room: Room = field(default_factory=Room)
+    lease_waiters: dict[LeaseWaiter, None] = field(default_factory=dict)
     events: EventExchange = field(init=False)
     turns: FairTurns = field(init=False)
 
@@ -167,3 +177,10 @@ class ServerContext:
             self.lease,
             self.clock,
         )
+
+    def lease_back(self) -> None:
+        """The lease is there: let the connections go on that waited for it."""
+        waiting = list(self.lease_waiters)
+        self.lease_waiters.clear()  # who must wait again notes that anew
+        for connection in waiting:
+            connection.resume()

@@ -272,11 +272,6 @@ class AmqpListener:
                 headers: dict[str, object] = {"resource": resource, "node": self._context.node}
                 self._context.events.publish(key, headers)
 
-    def resume(self) -> None:
-        """The lease is there: let connections go on that waited for it."""
-        for connection in self.connections.values():
-            connection.resume()
-
     async def tick(self) -> None:
         """Tick every connection, some in each turn of the loop; called every `TICK_S`."""
         if self._ticks % FILES_TICKS == 0:

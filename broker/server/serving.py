@@ -640,7 +640,7 @@ class Serving:
                 _log.info("lease.back")
                 await self.listener.open()
             self.queues.lease_back()
-            self.listener.resume()
+            self.context.lease_back()
         elif self.listener.is_open and lost_ms > self._settings.cluster_disconnect_after_ms:
             _log.warning("Cluster minority status detected - awaiting recovery")
             self.listener.close_ports()

@@ -257,7 +257,7 @@ async def test_other_reasons_to_wait_do_not_end_with_the_alarm() -> None:
     await turn()
     assert not client.wire.is_reading  # for want of the lease
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
     await turn()
     assert (client.wire.is_reading, node.sink.count) == (True, 1)
 
@@ -270,7 +270,7 @@ async def test_the_alarm_does_not_end_with_other_reasons() -> None:
     node.is_valid_lease = False
     client.send(PUBLISH)
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
     await turn()
     assert (client.shell.state, client.wire.is_reading) == ("blocked", False)
     client.wire.unsent = 0

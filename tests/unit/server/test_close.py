@@ -112,7 +112,7 @@ async def test_a_close_waits_for_the_lease_like_what_came_before_it() -> None:
     client.send(published("q"), BYE)
     assert await client.heard() == []
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
     await turn()
     assert await client.heard() == [spec.ConnectionCloseOk()]
     assert node.sink.count == 1

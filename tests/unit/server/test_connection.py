@@ -363,7 +363,7 @@ async def test_without_the_lease_a_client_waits_and_then_goes_on() -> None:
     assert node.sink.count == 0
     assert not client.wire.is_reading
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
     await turn()
     assert node.sink.count == 1
     assert client.wire.is_reading

@@ -287,7 +287,7 @@ async def test_one_read_does_not_keep_the_others_waiting() -> None:
     queue.is_congested = True
     await turn()
     assert queue.count == 3 * TURN_COMMANDS_FIRST, "the rest waits for the queue too"
-    client.shell.resume()  # the lease guard comes by
+    node.context.lease_back()  # the lease guard comes by
     assert queue.count == 3 * TURN_COMMANDS_FIRST
     queue.drain()
     assert [type(each) for each in await client.heard()] == [spec.ConnectionCloseOk]

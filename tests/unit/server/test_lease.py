@@ -68,7 +68,22 @@ async def test_what_came_meanwhile_is_said_when_the_lease_is_back() -> None:
     slow.publisher.confirmed([1])
     await turn()
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
+    assert [type(method) for method in await client.heard()] == [spec.BasicAck]
+
+
+@virtually
+async def test_who_is_woken_too_early_waits_on() -> None:
+    """The lease may be away again before all who waited have had their turn."""
+    node = Node()
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.publisher.confirmed([1])
+    await turn()
+    node.context.lease_back()
+    assert await client.heard() == []
+    node.is_valid_lease = True
+    node.context.lease_back()
     assert [type(method) for method in await client.heard()] == [spec.BasicAck]
 
 
@@ -87,6 +102,6 @@ async def test_consumers_are_paused_while_nothing_may_be_delivered() -> None:
     client.shell.resume_writing()  # the socket is not what they wait for
     assert slow.active == [False, False]
     node.is_valid_lease = True
-    client.shell.resume()
+    node.context.lease_back()
     await turn()
     assert slow.active == [False, False, True]
