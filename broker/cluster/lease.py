@@ -33,14 +33,22 @@ REQUESTS_MAX = 64
 """Unanswered requests remembered; an older one's grant is ignored."""
 
 
+NOT_HELD_MS = -(1 << 62)
+"""The end of a lease that was never granted, or was dropped: before all times."""
+
+
 class NodeLease:
-    """The lease as its holder sees it."""
+    """The lease as its holder sees it.
+
+    Attributes:
+        until_ms: This node may route, confirm and deliver before this time: monotonic milliseconds.
+    """
 
     def __init__(self) -> None:
         self._number = 0
         self._sent_ms: dict[int, int] = {}
         self._pending: list[tuple[int, int]] = []  # (commit index to apply first, expiry)
-        self._expiry_ms: int | None = None
+        self.until_ms = NOT_HELD_MS
         self._applied = 0
 
     def request(self, now_ms: int) -> int:
@@ -64,18 +72,17 @@ class NodeLease:
         due = [expiry for grant, expiry in self._pending if grant <= index]
         if due:
             self._pending = [each for each in self._pending if each[0] > index]
-            known = [] if self._expiry_ms is None else [self._expiry_ms]
-            self._expiry_ms = max(due + known)
+            self.until_ms = max([self.until_ms, *due])
 
     def is_held(self, now_ms: int) -> bool:
         """True if this node may route, confirm and deliver at `now_ms` (monotonic)."""
-        return self._expiry_ms is not None and now_ms < self._expiry_ms
+        return now_ms < self.until_ms
 
     def drop(self) -> None:
         """Drop the lease and all requests: this boot was ended."""
         self._sent_ms.clear()
         self._pending.clear()
-        self._expiry_ms = None
+        self.until_ms = NOT_HELD_MS
 
 
 class LeaseWatch:

@@ -326,7 +326,10 @@ class Consumers:
                 budget -= self._deal(messages, ring, min(most, at_hand) // size)
                 continue
             consumer = ring[0]
-            items, size_bytes = take(min(consumer.credit, most) if size == 1 else 1)
+            if size > 1:
+                items, size_bytes = take(1)
+            else:  # who is in a ring has credit, without acks as much as there is
+                items, size_bytes = take(most if consumer.no_ack else min(consumer.credit, most))
             if items:
                 if size > 1:
                     ring.rotate(-1)

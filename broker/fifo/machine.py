@@ -595,10 +595,12 @@ class QueueMachine:
             True where it stopped at `burst_max`, `consumers.BURST_BYTES` or
             `message_state.SHORTEN_MAX` with more to do: call it again soon.
         """
-        has_more = self.consumers.serve(self.messages) or self._tidy()
-        can_take = self.consumers.next_ring() is not None or not self.messages.ready
+        messages, consumers = self.messages, self.consumers
+        is_tidied = messages.is_timed or messages.limits.drops_head or messages.ready.is_paged
+        has_more = consumers.serve(messages) or (is_tidied and self._tidy())
+        can_take = not messages.ready or consumers.next_ring() is not None
         if can_take is not self.capacity.is_able:
-            self.capacity.turn(self.messages.now_ms)
+            self.capacity.turn(messages.now_ms)
         return has_more
 
     def _tidy(self) -> bool:

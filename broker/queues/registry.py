@@ -111,14 +111,16 @@ class QueueRegistry:
 
     def open(self, queue: Queue) -> QueueHandle:
         """The handle of a queue, made at first use."""
-        handle = self.find(queue.uid)
+        uid = queue.uid
+        local = self._classic.get(uid)  # `find`, without a call for each publish
+        handle = local if local is not None and local.is_direct else self._remote.get(uid)
         if handle is not None:
             return handle
         current = self._catalogue.queue_by_uid(queue.uid)
         if current is None:  # the record is from before the queue's delete
             return self._open_remote(queue, is_gone=True)
         if current.type == "classic" and current.ring is None and current.home == self._node:
-            local = self._classic.get(queue.uid) or self._start_classic(current)
+            local = local or self._start_classic(current)
             local.is_direct = True
             return local
         return self._open_remote(current, is_gone=False)

@@ -424,15 +424,14 @@ class AmqpConnection(asyncio.Protocol):
         machine.alarm = self._alarms.reason
         if not machine.alarm and machine.is_blocked:
             machine.unblock()
-            self.flush()  # before answers to what was held; it reads on
+            self.flush(self._context.clock.monotonic_ms())  # before answers to what was held
 
-    def flush(self) -> None:
+    def flush(self, now_ms: int) -> None:
         """Write what gathered in this turn (`Outbox`)."""
         session = self.session
         if self._machine.events and not self._stalled:
             self._run_events()
         out = self._machine.out
-        now_ms = self._context.clock.monotonic_ms()
         if session is not None:
             if session.news:
                 session.flush()
@@ -782,7 +781,7 @@ class AmqpConnection(asyncio.Protocol):
             where = {"connection": self.info.name, "why": reason}
             _log.log(level, "connection.dropped", extra=where)
         self._release(None)
-        self.flush()
+        self.flush(self._context.clock.monotonic_ms())
         self._context.outbox.submit()
         if self._transport is None:
             return

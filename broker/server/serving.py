@@ -203,7 +203,7 @@ class Serving:
             node=cluster.node,
             boot=cluster.boot,
             clock=self._clock,
-            outbox=Outbox(asyncio.get_running_loop(), many_sockets.opened()),
+            outbox=Outbox(asyncio.get_running_loop(), self._clock, many_sockets.opened()),
             catalogue=self.catalogue,
             access=self.access,
             metadata=cluster,
@@ -492,7 +492,7 @@ class Serving:
         cluster = self._cluster
         if now_ms is None:
             now_ms = self._clock.monotonic_ms()
-        is_held = cluster.metadata.lease.is_held(now_ms)
+        is_held = now_ms < cluster.metadata.lease.until_ms  # its `is_held`, without a call a read
         return is_held and cluster.links.boot == self.context.boot
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -13,6 +13,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
+from broker.ports import Clock
 from broker.server.connection_facts import ConnectionInfo
 from broker.server.sockets.many_sockets import BYTES_MAX, ManySockets
 from broker.server.sockets.socket_io import write
@@ -34,8 +35,12 @@ class Flushable(Protocol):
 
     is_marked: bool
 
-    def flush(self) -> None:
-        """Write everything gathered. Called after a read, or at the end of a turn."""
+    def flush(self, now_ms: int) -> None:
+        """Write everything gathered. Called after a read, or at the end of a turn.
+
+        Args:
+            now_ms: Monotonic milliseconds.
+        """
         ...
 
     def abort(self) -> None:
@@ -48,11 +53,18 @@ class Outbox:
 
     Args:
         loop: The event loop that all connections live on.
+        clock: Read once for `WRITE_TOGETHER` connections: each looks whether the lease lasts.
         sockets: Writes to many sockets together; None: to one after another.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sockets: ManySockets | None = None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        sockets: ManySockets | None = None,
+    ) -> None:
         self._loop = loop
+        self._clock = clock
         self._sockets = sockets
         self._marked: list[Flushable] = []
         self._is_due = False
@@ -109,10 +121,13 @@ class Outbox:
     def _flush(self) -> None:
         marked, self._marked = self._marked, []
         self._is_gathering = len(marked) > 1
-        for connection in marked:
+        now_ms = 0
+        for number, connection in enumerate(marked):
+            if not number % WRITE_TOGETHER:
+                now_ms = self._clock.monotonic_ms()
             connection.is_marked = False
             try:
-                connection.flush()
+                connection.flush(now_ms)
             except Exception:  # noqa: BLE001 - one connection's bug must not silence the others
                 _log.exception("connection.flush_failed")
                 connection.abort()

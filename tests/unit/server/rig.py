@@ -125,7 +125,7 @@ class Node:
             node=NODE,
             boot=BOOT,
             clock=self.clock,
-            outbox=Outbox(asyncio.get_running_loop()),
+            outbox=Outbox(asyncio.get_running_loop(), self.clock),
             catalogue=world.catalogue,
             access=Access(world.catalogue, Settings(**settings).loopback_users),
             metadata=self,

@@ -15,6 +15,7 @@ from broker.server.connection_facts import ConnectionInfo
 from broker.server.sockets import many_sockets
 from broker.server.sockets.many_sockets import BYTES_MAX, WRITES_MAX, ManySockets
 from broker.server.sockets.outbox import Outbox
+from tests.virtual_loop import VirtualClock
 
 LOOPS = (uvloop.new_event_loop, asyncio.new_event_loop)
 loops = pytest.mark.parametrize("loop", LOOPS, ids=["uvloop", "asyncio"])
@@ -45,7 +46,7 @@ class Side(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost.set_result(exc)
 
-    def flush(self) -> None:
+    def flush(self, _now_ms: int) -> None:
         """Write all of `output`, then do something else."""
         assert self.outbox is not None
         for pieces in self.output:
@@ -255,7 +256,7 @@ def test_output_of_one_connection_keeps_its_order(loop: Loop) -> None:
     """Small pieces are gathered; a large one, and what is encrypted, is written at once."""
 
     async def test(connect: Connect) -> None:
-        outbox = Outbox(asyncio.get_running_loop(), ManySockets())
+        outbox = Outbox(asyncio.get_running_loop(), VirtualClock(), ManySockets())
         ends = [await connect() for _ in range(3)]
         (first, reader), (second, _), (third, _) = ends
         large = content(7, BYTES_MAX)
@@ -276,7 +277,7 @@ def test_output_of_one_connection_keeps_its_order(loop: Loop) -> None:
 @loops
 def test_gathered_output_is_sent_before_its_socket_is_closed(loop: Loop) -> None:
     async def test(connect: Connect) -> None:
-        outbox = Outbox(asyncio.get_running_loop(), ManySockets())
+        outbox = Outbox(asyncio.get_running_loop(), VirtualClock(), ManySockets())
         ends = [await connect() for _ in range(2)]
         for side, _ in ends:
             side.outbox = outbox
