@@ -180,7 +180,6 @@ class ServerContext:
 
     def lease_back(self) -> None:
         """The lease is there: let the connections go on that waited for it."""
-        waiting = list(self.lease_waiters)
-        self.lease_waiters.clear()  # who must wait again notes that anew
-        for connection in waiting:
+        for connection in list(self.lease_waiters):
+            del self.lease_waiters[connection]  # who must wait again notes that anew
             connection.resume()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from broker.amqp import spec
 from broker.errors import ReplyCode
 from broker.message import Delivery
@@ -83,6 +85,29 @@ async def test_who_is_woken_too_early_waits_on() -> None:
     node.context.lease_back()
     assert await client.heard() == []
     node.is_valid_lease = True
+    node.context.lease_back()
+    assert [type(method) for method in await client.heard()] == [spec.BasicAck]
+
+
+class Broken:
+    """A connection with a bug."""
+
+    def resume(self) -> None:
+        raise RuntimeError("a bug")
+
+
+@virtually
+async def test_a_bug_in_one_connection_costs_the_others_one_round() -> None:
+    node = Node()
+    node.context.lease_waiters[Broken()] = None
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.publisher.confirmed([1])
+    await turn()
+    node.is_valid_lease = True
+    with pytest.raises(RuntimeError):
+        node.context.lease_back()
+    assert await client.heard() == []
     node.context.lease_back()
     assert [type(method) for method in await client.heard()] == [spec.BasicAck]
 
