@@ -328,7 +328,7 @@ class Consumers:
             consumer = ring[0]
             if size > 1:
                 items, size_bytes = take(1)
-            else:  # who is in a ring has credit, without acks as much as there is
+            else:  # a consumer in a ring has credit; without acks that has no limit
                 items, size_bytes = take(most if consumer.no_ack else min(consumer.credit, most))
             if items:
                 if size > 1:

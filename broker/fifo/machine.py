@@ -596,8 +596,8 @@ class QueueMachine:
             `message_state.SHORTEN_MAX` with more to do: call it again soon.
         """
         messages, consumers = self.messages, self.consumers
-        is_tidied = messages.is_timed or messages.limits.drops_head or messages.ready.is_paged
-        has_more = consumers.serve(messages) or (is_tidied and self._tidy())
+        is_untidy = messages.is_timed or messages.limits.drops_head or messages.ready.is_paged
+        has_more = consumers.serve(messages) or (is_untidy and self._tidy())
         can_take = not messages.ready or consumers.next_ring() is not None
         if can_take is not self.capacity.is_able:
             self.capacity.turn(messages.now_ms)

@@ -112,7 +112,7 @@ class QueueRegistry:
     def open(self, queue: Queue) -> QueueHandle:
         """The handle of a queue, made at first use."""
         uid = queue.uid
-        local = self._classic.get(uid)  # `find`, without a call for each publish
+        local = self._classic.get(uid)  # `find`: every publish asks
         handle = local if local is not None and local.is_direct else self._remote.get(uid)
         if handle is not None:
             return handle

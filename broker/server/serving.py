@@ -492,7 +492,7 @@ class Serving:
         cluster = self._cluster
         if now_ms is None:
             now_ms = self._clock.monotonic_ms()
-        is_held = now_ms < cluster.metadata.lease.until_ms  # its `is_held`, without a call a read
+        is_held = now_ms < cluster.metadata.lease.until_ms  # `is_held`: every read asks
         return is_held and cluster.links.boot == self.context.boot
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -46,6 +46,15 @@ async def talking(node: Node) -> tuple[Client, Slow]:
     return client, slow
 
 
+async def waiting(node: Node) -> Client:
+    """A client whose confirm came when the lease was away."""
+    client, slow = await talking(node)
+    node.is_valid_lease = False
+    slow.publisher.confirmed([1])
+    await turn()
+    return client
+
+
 @virtually
 async def test_the_last_word_of_a_connection_confirms_and_delivers_nothing() -> None:
     """A node that was declared dead tells its clients 320, and nothing of what it believed.
@@ -65,10 +74,7 @@ async def test_the_last_word_of_a_connection_confirms_and_delivers_nothing() -> 
 @virtually
 async def test_what_came_meanwhile_is_said_when_the_lease_is_back() -> None:
     node = Node()
-    client, slow = await talking(node)
-    node.is_valid_lease = False
-    slow.publisher.confirmed([1])
-    await turn()
+    client = await waiting(node)
     node.is_valid_lease = True
     node.context.lease_back()
     assert [type(method) for method in await client.heard()] == [spec.BasicAck]
@@ -78,10 +84,7 @@ async def test_what_came_meanwhile_is_said_when_the_lease_is_back() -> None:
 async def test_who_is_woken_too_early_waits_on() -> None:
     """The lease may be away again before all who waited have had their turn."""
     node = Node()
-    client, slow = await talking(node)
-    node.is_valid_lease = False
-    slow.publisher.confirmed([1])
-    await turn()
+    client = await waiting(node)
     node.context.lease_back()
     assert await client.heard() == []
     node.is_valid_lease = True
@@ -100,10 +103,7 @@ class Broken:
 async def test_a_bug_in_one_connection_costs_the_others_one_round() -> None:
     node = Node()
     node.context.lease_waiters[Broken()] = None
-    client, slow = await talking(node)
-    node.is_valid_lease = False
-    slow.publisher.confirmed([1])
-    await turn()
+    client = await waiting(node)
     node.is_valid_lease = True
     with pytest.raises(RuntimeError):
         node.context.lease_back()
