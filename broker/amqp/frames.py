@@ -203,6 +203,24 @@ def encode_deliveries(
     return tag
 
 
+def drop_deliveries(out: list[bytes], channel: int, consumer_tag: bytes) -> None:
+    """Take one consumer's deliveries out of what is not written yet.
+
+    Args:
+        out: As `encode_deliveries` left it, and whatever others wrote between: changed in place.
+        channel: The consumer's channel.
+        consumer_tag: Its tag as UTF-8.
+    """
+    who = b"%b%c%b" % (_DELIVER_IDS, len(consumer_tag), consumer_tag)
+    frame = b"\x01" + channel.to_bytes(2, "big")
+    items, out[:] = iter(out[:]), []
+    for item in items:
+        if item.startswith(frame) and item.startswith(who, FRAME.size):
+            next(items)  # its content
+        else:
+            out.append(item)
+
+
 @lru_cache(maxsize=HEADS_MAX)
 def _deliver_head(channel: int, consumer_tag: bytes, tail_size: int) -> bytes:
     """basic.deliver before delivery tag and redelivered, for a tail of so many bytes."""

@@ -7,7 +7,12 @@ from typing import Final
 
 from broker.amqp import fields, spec
 from broker.amqp.content import raw_headers, with_raw_headers
-from broker.amqp.frames import content_frames, encode_deliveries, method_frame
+from broker.amqp.frames import (
+    content_frames,
+    drop_deliveries,
+    encode_deliveries,
+    method_frame,
+)
 from broker.counters import MessageCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Cancel, Checkout, Get, Requeue, SetActive, SetPrefetch
@@ -415,6 +420,20 @@ def unpark(channel: Channel) -> None:
         channel.emit(HasRoom(channel.key))
     else:
         _pause_no_ack(channel)
+
+
+def drop_unwritten(channel: Channel, consumer: ChannelConsumer) -> None:
+    """Drop what a master that has ended gave a consumer and no socket has: its successor has it.
+
+    Without the lease nothing is written (P4). By the time it is back another consumer may have got
+    and acknowledged the same messages, so they must not come after that (P18).
+
+    Args:
+        channel: The consumer's.
+        consumer: One without acks keeps what it got: that was settled when it was handed out.
+    """
+    if not consumer.no_ack:
+        drop_deliveries(channel.context.out, channel.number, consumer.tag_bytes)
 
 
 def requeue_parked(channel: Channel, consumer: ChannelConsumer) -> None:

@@ -339,6 +339,7 @@ class Session:
         found.consumers[tag] = consumer.again()
         found.window.remove(consumer)
         found.unacked.lose(consumer)
+        basic_consume.drop_unwritten(found, consumer)
         basic_consume.unpark(found)
         return self._take()
 

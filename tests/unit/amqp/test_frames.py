@@ -97,3 +97,26 @@ def test_confirms_are_acks() -> None:
     raw = frames.encode_ack(9, 77, multiple=True)
     assert raw == frames.method_frame(9, spec.BasicAck(77, True))
     assert methods.decode(raw[7:-1]) == spec.BasicAck(77, True)
+
+
+def test_one_consumers_deliveries_are_dropped_and_nothing_else() -> None:
+    """What other consumers, channels and methods wrote between stays, in its order."""
+    message = message_of(9000)
+    pair = [Delivery(1, 0, message), Delivery(2, 1, message_of(0))]
+    whole: list[bytes] = []
+    kept: list[bytes] = []
+    for outs, channel, tag in (
+        ((whole, kept), 1, b"ct"),  # begins like the tag
+        ((whole,), 1, b"ctag"),
+        ((whole, kept), 257, b"ctag"),
+        ((whole, kept), 1, b"ctags"),
+        ((whole,), 1, b"ctag"),
+    ):
+        for out in outs:
+            frames.encode_deliveries(channel, tag, 1, pair, 4096, out)
+            out.append(frames.encode_ack(channel, 1, multiple=False))
+    acks = [frames.encode_ack(1, 1, multiple=False)]
+    frames.drop_deliveries(whole, 1, b"ctag")
+    assert whole == [*kept[:5], *acks, *kept[5:], *acks]
+    frames.drop_deliveries(whole, 1, b"nobody")
+    assert whole == [*kept[:5], *acks, *kept[5:], *acks]

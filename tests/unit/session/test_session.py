@@ -281,6 +281,17 @@ def test_a_consumer_whose_queue_moved_begins_with_its_whole_credit(client: Clien
     assert client.call(spec.BasicCancel(consumer_tag="c")) == ["1 basic.cancel-ok consumer_tag=c"]
 
 
+def test_a_consumer_without_acks_keeps_what_its_old_master_gave_it(client: Client) -> None:
+    """It was settled when it was handed out: nobody else has it."""
+    with_queue(client)
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c", no_ack=True))
+    key = client.session._channels[1].key
+    client.session.deliver(key, "c", deliveries(1))
+    client.world.run(client, client.session.consumer_moved(key, "c"))
+    (line,) = client.take()
+    assert line.startswith("1 basic.deliver consumer_tag=c delivery_tag=1")
+
+
 def test_what_a_moved_consumer_has_parked_goes_back_when_it_is_cancelled(client: Client) -> None:
     with_queue(client)
     client.call(spec.BasicQos(prefetch_count=1, global_=True))
