@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from broker.audit import trail
 from broker.audit.actor import Actor
@@ -76,7 +76,6 @@ class EffectRunner:
         "_congested",
         "_context",
         "_gets",
-        "_handlers",
         "_held",
         "_is_running",
         "_later",
@@ -111,20 +110,6 @@ class EffectRunner:
         self._held: set[int] = set()  # keys of channels that published to any of those
         self.is_full = False
         self.got_bytes = 0
-        self._handlers: dict[type[effects.Effect], Callable[[Any], None]] = {
-            effects.PublishTo: self._publish,
-            effects.QueueRequest: self._request,
-            effects.HasRoom: self._has_room,
-            effects.ChannelEnded: self._end_channel,
-            effects.Attach: self._attach,
-            effects.Stat: self._stat,
-            effects.DeleteQueue: self._delete_queue,
-            effects.Propose: self._propose,
-            effects.Happened: self._happened,
-            effects.Denied: self._denied,
-            effects.ReplyTo: self._reply_to,
-            effects.CloseConnection: self._close_connection,
-        }
 
     def run(self, asked: list[effects.Effect]) -> None:
         """Execute effects in order. Effects that one of them causes run after the whole list.
@@ -137,18 +122,18 @@ class EffectRunner:
         if self._is_running:
             for effect in asked:
                 if _is_set_active(effect):
-                    self._handlers[type(effect)](effect)
+                    self._HANDLERS[type(effect)](self, effect)
                 else:
                     self._later.append(effect)
             return
-        handlers = self._handlers
+        handlers = self._HANDLERS
         self._is_running = True
         try:
             while asked:
                 for effect in asked:
                     if self._blocked and self._is_behind_blocked(effect):
                         continue
-                    handlers[type(effect)](effect)
+                    handlers[type(effect)](self, effect)
                 asked, self._later = self._later, []
         finally:
             self._is_running = False
@@ -355,6 +340,22 @@ class EffectRunner:
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
         self._client.fail(effect.error)
+
+    # Any: the key is the type of the effect that a method takes; typing can't say so of a dict.
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], None]]] = {
+        effects.PublishTo: _publish,
+        effects.QueueRequest: _request,
+        effects.HasRoom: _has_room,
+        effects.ChannelEnded: _end_channel,
+        effects.Attach: _attach,
+        effects.Stat: _stat,
+        effects.DeleteQueue: _delete_queue,
+        effects.Propose: _propose,
+        effects.Happened: _happened,
+        effects.Denied: _denied,
+        effects.ReplyTo: _reply_to,
+        effects.CloseConnection: _close_connection,
+    }
 
 
 def _is_set_active(effect: effects.Effect) -> bool:
