@@ -36,3 +36,22 @@ def test_who_logs_out_is_out_after_a_reload(view: View) -> None:
     view.page.get_by_label("Password", exact=True).wait_for()
     view.page.reload()
     view.page.get_by_label("Password", exact=True).wait_for()
+
+
+def test_an_address_that_changes_as_the_pages_come_up_is_followed(stranger: View) -> None:
+    """A script, or a test on a busy machine, goes on in the moment in which the menu is there."""
+    stranger.allowed.add(401)
+    stranger.page.goto(stranger.base)
+    stranger.page.get_by_label("Password", exact=True).wait_for()
+    stranger.page.evaluate("""() => {
+        const watch = new MutationObserver(() => {
+            if (!document.querySelector("header nav")) return;
+            watch.disconnect();
+            location.hash = "#/exchanges";
+        });
+        watch.observe(document.body, { childList: true, subtree: true });
+    }""")
+    stranger.page.get_by_label("User", exact=True).fill("guest")
+    stranger.page.get_by_label("Password", exact=True).fill("guest")
+    stranger.press("Log in")
+    stranger.heading("Exchanges")

@@ -1,6 +1,6 @@
 // The shell: routes with RabbitMQ's URLs, navigation, search, theme, and who is logged in.
 
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from "./vendor/preact.js";
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from "./vendor/preact.js";
 import { get, hasEnded, logout, may, path, recognise, useAsked, useLive, whenExpired, whoami } from "./api.js";
 import { closeAll, Dialogs, isOpen, notify, open } from "./dialog.js";
 import { Menu, State } from "./elements.js";
@@ -37,7 +37,7 @@ export function parts(hash) {
 
 function useRoute() {
   const [hash, setHash] = useState(location.hash);
-  useEffect(() => {
+  useLayoutEffect(() => { // not later: the address may change as soon as the page is seen
     const moved = () => {
       closeAll(); // what a dialog is about belongs to the page that was left
       setHash(location.hash);
