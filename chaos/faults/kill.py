@@ -5,8 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from chaos.cluster import Cluster
+from chaos.cluster import Cluster, wait_until
 from chaos.faults import Effect
+
+_GONE_TIMEOUT_S = 10.0
 
 
 class Kill:
@@ -26,12 +28,13 @@ class Kill:
         self.hidden = self._targets
 
     def start(self) -> None:
-        """SIGKILL them.
+        """SIGKILL them, and wait until they are gone: one that waits for its disk takes a moment.
 
         Raises:
-            ClusterFailed: One does not run.
+            ClusterFailed: One does not run, or does not go.
         """
         self._cluster.signal(self._targets, signal.SIGKILL, views=self._views)
+        wait_until(lambda: all(self._gone().values()), f"{self.target} gone", _GONE_TIMEOUT_S)
 
     def heal(self) -> None:
         """Start them together and wait until they serve.
@@ -46,8 +49,11 @@ class Kill:
         if self._is_told:
             return []
         self._is_told = True
+        return [Effect(name, "gone", int(is_gone)) for name, is_gone in self._gone().items()]
+
+    def _gone(self) -> dict[str, bool]:
         states = {view.name: view.state for view in self._cluster.status()}
-        return [Effect(name, "gone", int(states[name] == "stopped")) for name in self._targets]
+        return {name: states[name] == "stopped" for name in self._targets}
 
 
 class Stop(Kill):
