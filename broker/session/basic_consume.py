@@ -7,12 +7,7 @@ from typing import Final
 
 from broker.amqp import fields, spec
 from broker.amqp.content import raw_headers, with_raw_headers
-from broker.amqp.frames import (
-    content_frames,
-    drop_deliveries,
-    encode_deliveries,
-    method_frame,
-)
+from broker.amqp.frames import content_frames, drop_deliveries, encode_deliveries, method_frame
 from broker.counters import MessageCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.fifo.commands import Cancel, Checkout, Get, Requeue, SetActive, SetPrefetch
@@ -423,7 +418,7 @@ def unpark(channel: Channel) -> None:
 
 
 def drop_unwritten(channel: Channel, consumer: ChannelConsumer) -> None:
-    """Drop what a master that has ended gave a consumer and no socket has: its successor has it.
+    """Drop deliveries of an ended master that are not written yet: the next master delivers them.
 
     Without the lease nothing is written (P4). By the time it is back another consumer may have got
     and acknowledged the same messages, so they must not come after that (P18).

@@ -137,8 +137,8 @@ async def test_what_an_ended_master_delivered_is_dropped_when_it_could_not_be_wr
     """A cut-off master hands a message out just before its lease ends; its successor has it, too.
 
     When the lease is back, the successor may have delivered the message and got its ack: it must
-    not come after that. The seed 1 of `chaos.run --queue mirrored --fault cut-leader-from-all`
-    found it on a busy machine: delivered 372 ms after its ack.
+    not come after that. `chaos.run --queue mirrored --fault cut-leader-from-all --seed 1` saw one
+    372 ms after its ack on a busy machine, and this is the way that was found for it.
     """
     node = Node()
     client, slow = await talking(node)
