@@ -2,7 +2,8 @@
 
 Whoever works on a batch adds its length once, to the object that stands for the place: a channel,
 a vhost, an exchange, a queue. Nobody looks a counter up on the path of a message; they are read
-where listings and metrics are made.
+where listings and metrics are made. What clients publish is added when somebody is about to read
+(`NodeCounts.settle`): until then it is one number for each way from an exchange to its queues.
 
 Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters).
 """
@@ -26,6 +27,9 @@ MESSAGE_KEYS: Final = (
     "ack",
 )
 """The order of `MessageCounts.values`; between nodes new ones are appended."""
+
+_SETTLED_MAX: Final = 64
+"""Publishers in one step of `NodeCounts.settle`: a few microseconds each."""
 
 CHURN_KEYS: Final = (
     "connection_created",
@@ -93,6 +97,14 @@ class Counted(Protocol):
     @property
     def uid(self) -> int:
         """Its incarnation."""
+        ...
+
+
+class Uncounted(Protocol):
+    """A publisher with messages that are in no counter yet."""
+
+    def count(self) -> None:
+        """Add them to their counters, and leave `NodeCounts.uncounted`."""
         ...
 
 
@@ -219,6 +231,7 @@ class NodeCounts:
         writes: Pieces in which they were sent.
         octets: Bytes received and sent, by vhost.
         gone_queues: Uids of deleted queues that exchanges may still count (`forget_queues`).
+        uncounted: Publishers with messages that are in no counter yet (`settle`).
     """
 
     __slots__ = (
@@ -231,6 +244,7 @@ class NodeCounts:
         "reads",
         "received_bytes",
         "sent_bytes",
+        "uncounted",
         "vhosts",
         "writes",
     )
@@ -245,8 +259,16 @@ class NodeCounts:
         self.writes = 0
         self.octets: dict[str, tuple[int, int]] = {}
         self.gone_queues: set[int] = set()
+        self.uncounted: set[Uncounted] = set()
         self._gone: tuple[int, ...] = (0,) * len(MESSAGE_KEYS)  # of vhosts that were deleted
         self._gone_routed = 0  # by exchanges that were deleted
+
+    def settle(self) -> Iterator[None]:
+        """Count what was published, in steps: before counters of vhosts or exchanges are read."""
+        for number, each in enumerate(list(self.uncounted), 1):
+            each.count()
+            if not number % _SETTLED_MAX:
+                yield
 
     def connection_ended(
         self, vhost: str, received_bytes: int, sent_bytes: int, *, reads: int = 0, writes: int = 0
@@ -291,6 +313,8 @@ class NodeCounts:
 
     def forget_vhost(self, vhost: str) -> None:
         """A vhost is deleted: its counters go, and those of its exchanges; the sums stay."""
+        for _ in self.settle():
+            pass
         gone = self.vhosts.pop(vhost, None)
         self.octets.pop(vhost, None)
         if gone is not None:
@@ -301,13 +325,14 @@ class NodeCounts:
     def forget_queues(self) -> Iterator[None]:
         """Stop counting deleted queues by exchange; a step for each exchange."""
         gone, self.gone_queues = self.gone_queues, set()
+        yield from self.settle() if gone else ()  # or they would come back
         for each in list(self.exchanges.values()) if gone else ():
             for uid in each.by_queue.keys() & gone:
                 del each.by_queue[uid]
             yield
 
     def forget_exchange(self, vhost: str, name: str) -> None:
-        """An exchange is deleted; what it routed stays in the sum."""
+        """An exchange is deleted; what it routed stays in the sum. Call `settle` before."""
         gone = self.exchanges.pop((vhost, name), None)
         if gone is not None:
             self._gone_routed += gone.publish_out

@@ -125,7 +125,6 @@ class Publisher:
     Attributes:
         channel: Of the open run; None while there is none.
         run: The messages of the open run.
-        uncounted: Where messages went that are in no counter yet (`count`).
     """
 
     __slots__ = (
@@ -136,10 +135,10 @@ class Publisher:
         "_is_mandatory",
         "_known",
         "_routes",
+        "_uncounted",
         "_version",
         "channel",
         "run",
-        "uncounted",
     )
 
     def __init__(self, context: Context) -> None:
@@ -151,8 +150,8 @@ class Publisher:
         self._destinations: Destinations | None = None  # of the open run
         self.channel: Channel | None = None  # of the open run
         self._is_mandatory = False  # likewise
-        self._counted: Channel | None = None  # published what is in `uncounted`
-        self.uncounted: list[Destinations] = []
+        self._counted: Channel | None = None  # published what is in `_uncounted`
+        self._uncounted: list[Destinations] = []
         self.run: list[Message] = []
 
     def begin(self, channel: Channel, command: Publish) -> bool:
@@ -234,7 +233,8 @@ class Publisher:
                 self.count()
             self._counted = channel
         if not destinations.uncounted:
-            self.uncounted.append(destinations)
+            self._uncounted.append(destinations)
+            self._context.node_counts.uncounted.add(self)
         destinations.uncounted += len(run)
         if channel.transaction is None:
             add_to_batches(channel, run, destinations.queues)
@@ -245,22 +245,23 @@ class Publisher:
             hold_run_for_commit(channel, run, destinations.queues, is_mandatory=is_mandatory)
 
     def count(self) -> None:
-        """Count the messages of all runs since the last call: once for each of `uncounted`.
+        """Count the messages of all runs since the last call: once for all to the same queues.
 
-        Runs can be short, one message each where all of them go elsewhere than the one before.
-        Call it when a read is through, and nobody sees a counter that lacks one of its messages.
+        Call it before somebody reads the session's counters, and at its end. Others have it called
+        by `NodeCounts.settle`.
         """
+        self._context.node_counts.uncounted.discard(self)
         channel, self._counted = self._counted, None
         if channel is None:
             return
         by_exchange, whole = channel.by_exchange, 0
-        for each in self.uncounted:
+        for each in self._uncounted:
             count = each.uncounted
             each.uncounted = 0
             whole += count
             by_exchange[each.exchange] = by_exchange.get(each.exchange, 0) + count
             each.counts.routed(each.queues, count)
-        self.uncounted.clear()
+        self._uncounted.clear()
         channel.counts.publish += whole
         self._context.counts.publish += whole
 

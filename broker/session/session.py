@@ -419,6 +419,7 @@ class Session:
 
     def listing(self) -> Iterator[ChannelFacts]:
         """Yield each channel as listings show it; channels that close meanwhile are left out."""
+        self._publisher.count()
         for number in sorted(self._channels):
             channel = self._channels.get(number)
             if channel is not None:
@@ -426,10 +427,12 @@ class Session:
 
     def channels(self) -> list[Channel]:
         """Return the open channels, for listings: they read them and change nothing."""
+        self._publisher.count()
         return list(self._channels.values())
 
     def channel_counts(self) -> list[tuple[int, MessageCounts]]:
         """Return the key and the counters of each channel."""
+        self._publisher.count()
         return [(each.key, each.counts) for each in self._channels.values()]
 
     # What follows is not for the shell.
@@ -438,8 +441,6 @@ class Session:
         context = self._context
         if context.publishes or context.settles:
             context.flush_batches()
-        if self._publisher.uncounted:
-            self._publisher.count()
         effects = context.effects
         context.effects = []
         return effects
@@ -738,6 +739,7 @@ class Session:
         self._context.emit(CloseConnection(error))
 
     def _end_channels(self) -> None:
+        self._publisher.count()
         for channel in self._channels.values():
             channel.end()
         self._context.node_counts.churn.channel_closed += len(self._channels)

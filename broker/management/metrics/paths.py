@@ -91,6 +91,7 @@ def of_node(
         per_object: A sample for each queue and replica, not one for all.
         queues_max: Most queues with samples of their own where there is one for all.
     """
+    yield from reader.settle()
     facts = reader.node(report.node)
     connections = yield from reader.connections()
     channels = yield from reader.channels()
@@ -143,6 +144,7 @@ def of_groups(
         report: Its report, with NODE.
         question: What is asked for.
     """
+    yield from reader.settle()
     facts, groups = reader.node(report.node), question.groups
     found: list[Family] = []
     for name in _among(node_families.GROUPS, groups):

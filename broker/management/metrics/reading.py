@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -65,6 +65,10 @@ class Reader:
         queues, listener = self._serving.queues, self._serving.listener
         served = len(queues.local_classic()) + len(queues.local_replicas())
         return served + len(listener.connections)
+
+    def settle(self) -> Iterator[None]:
+        """Have everything counted, in steps: before `node`, `exchanges` and `pairs`."""
+        return self._serving.context.counts.settle()
 
     def node(self, report: dict[str, Any]) -> NodeFacts:
         """What the node knows of itself.

@@ -62,6 +62,8 @@ class Collector:
         serving = self._control.serving
         if serving is None:
             return
+        counts = serving.context.counts
+        yield from counts.settle()
         now_ms, date_ms = self._control.clock.monotonic_ms(), self._control.clock.now_ms()
         connections = list(serving.listener.connections.values())
         yield from self._connections.sample(
@@ -75,7 +77,6 @@ class Collector:
         yield from self._queues.sample(now_ms, _queues(serving, totals, stats), date_ms)
         self._stats, self._octets_then = stats, octets
         self._totals, self._totals_of = totals, serving
-        counts = serving.context.counts
         vhosts = {*counts.vhosts, *totals.queues}
         yield from self._vhosts.sample(
             now_ms, [(name, self._vhost(name)) for name in vhosts], date_ms
@@ -109,11 +110,17 @@ class Collector:
 
     def _forget_exchanges(self, serving: Serving) -> Generator[None, None, None]:
         counts, catalogue = serving.context.counts, serving.catalogue
+        gone: list[tuple[str, str]] = []
         for number, key in enumerate(list(counts.exchanges), 1):
             if catalogue.exchange(*key) is None:
-                counts.forget_exchange(*key)
+                gone.append(key)
             if not number % STEP:
                 yield
+        if gone:
+            yield from counts.settle()  # nobody publishes to them any more
+        for key in gone:
+            if catalogue.exchange(*key) is None:  # else it came back meanwhile
+                counts.forget_exchange(*key)
         yield from counts.forget_queues()
 
     def _vhost(self, name: str) -> Numbers:
@@ -213,6 +220,7 @@ class Collector:
         if serving is None:
             return found
         counts = serving.context.counts
+        yield from counts.settle()
         churn = _spans(ages.messages, len(CHURN_KEYS))
         found.churn = self._churn.measured(None, counts.churn.values(), churn)
         usage = _spans(ages.node, len(USAGE_KEYS))

@@ -115,6 +115,7 @@ class FlowRates:
             asked: Whose flows.
         """
         found = Flows()
+        yield from serving.context.counts.settle()
         for key, numbers in () if asked.connection else _routed(serving):
             vhost, name, uid = key
             if asked.queue == uid or asked.exchange == (vhost, name):

@@ -26,6 +26,7 @@ def counted(counts: MessageCounts) -> dict[str, int]:
 def places(client: Client) -> list[dict[str, int]]:
     """The counters of the channel, of the vhost, and of the queue q."""
     world = client.world
+    settle(client)
     (fifo,) = world.fifos.values()
     channel = client.session._channels[1]
     return [
@@ -35,7 +36,13 @@ def places(client: Client) -> list[dict[str, int]]:
     ]
 
 
+def settle(client: Client) -> None:
+    for _ in client.world.counts.settle():
+        pass
+
+
 def exchange(client: Client, name: str) -> tuple[int, int]:
+    settle(client)
     counts = client.world.counts.of_exchange("/", name)
     return counts.publish_in, counts.publish_out
 
@@ -55,6 +62,7 @@ def test_an_exchange_counts_what_came_and_a_copy_for_each_queue(client: Client):
         client.call(spec.QueueBind(queue=queue, exchange="amq.fanout"))
     client.feed(*[publish("", "amq.fanout") for _ in range(5)], publish("q"))
     assert (exchange(client, "amq.fanout"), exchange(client, "")) == ((5, 10), (1, 1))
+    settle(client)
     assert counted(client.world.counts.of_vhost("/")) == {"publish": 6}
 
     counts = client.world.counts
@@ -91,6 +99,32 @@ def test_channels_and_queues_in_turn_within_a_read_are_told_apart(client: Client
     assert list(client.world.counts.of_exchange("/", "").by_queue.values()) == [6, 5]
 
 
+def test_who_reads_the_counters_sees_all_that_was_published(client: Client):
+    """Messages are counted when somebody is about to read, by the session itself too."""
+    counts = client.world.counts
+    client.feed(publish("q"), publish("q"))
+    ((_, of_channel),) = client.session.channel_counts()
+    assert (of_channel.publish, counts.uncounted) == (2, set())
+    client.feed(publish("q"))
+    (listed,) = client.session.listing()
+    assert (listed.counts.publish, exchange(client, "")) == (3, (3, 3))
+
+    client.feed(publish("q"))
+    assert len(counts.uncounted) == 1
+    client.session.close_channels()
+    assert (counts.of_exchange("/", "").publish_in, counts.uncounted) == (4, set())
+
+
+def test_a_deleted_queue_is_not_counted_again_by_late_messages(client: Client):
+    counts = client.world.counts
+    client.feed(publish("q"))
+    (queue,) = client.world.fifos
+    counts.gone_queues.add(queue)
+    list(counts.forget_queues())
+    assert counts.of_exchange("/", "").by_queue == {}
+    assert exchange(client, "") == (1, 1)
+
+
 def test_messages_before_their_channel_closes_are_counted(client: Client):
     client.open(2)
     client.feed(
@@ -99,8 +133,8 @@ def test_messages_before_their_channel_closes_are_counted(client: Client):
         MethodCommand(2, spec.ChannelClose()),
         publish("q"),
     )
-    assert counted(client.world.counts.of_vhost("/")) == {"publish": 3}
     assert exchange(client, "") == (3, 3)
+    assert counted(client.world.counts.of_vhost("/")) == {"publish": 3}
 
 
 def test_deliveries_acks_and_what_comes_again(client: Client):
