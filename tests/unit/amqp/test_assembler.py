@@ -459,6 +459,31 @@ def test_refusing_drops_what_was_buffered() -> None:
     assert assembler.feed(body(bytes(100)) + publish()) == []
 
 
+def test_refusing_holds_for_publishes_of_a_known_shape() -> None:
+    assembler = fresh()
+    assert len(assembler.feed(b"".join(map(of_its_own, range(3))))) == 3
+    assert len(assembler.feed(of_its_own(4))) == 1
+    assembler.refuse()
+    assert assembler.feed(of_its_own(5)) == []
+
+
+def test_chunks_of_a_known_shape_are_seen_with_every_broken_octet() -> None:
+    """A chunk with one octet changed, or with something behind it: as if it came byte by byte."""
+    known, raw = b"".join(map(of_its_own, range(3))), of_its_own(4) + of_its_own(5)
+    ack = method_frame(1, spec.BasicAck(9))
+    chunks = [raw, raw + ack, raw + publish(b"other"), raw[:-9], raw + raw[:40], ack + raw]
+    for place in range(len(raw)):
+        chunks += [raw[:place] + bytes([raw[place] ^ flip]) + raw[place + 1 :] for flip in (1, 255)]
+    for chunk in chunks:
+        whole, split = fresh(), fresh()
+        whole.feed(known)
+        split.feed(known)
+        at_once = whole.feed(chunk) + whole.feed(ack)
+        rest = chunk + ack
+        one_by_one = [each for i in range(len(rest)) for each in split.feed(rest[i : i + 1])]
+        assert list(map(repr, at_once)) == list(map(repr, one_by_one)), chunk
+
+
 def test_the_fast_ways_see_every_broken_octet() -> None:
     """A chunk of complete publishes and acks, one octet changed: as if it came byte by byte."""
     ack = method_frame(1, spec.BasicAck(9))
