@@ -2,8 +2,9 @@
 
 Whoever works on a batch adds its length once, to the object that stands for the place: a channel,
 a vhost, an exchange, a queue. Nobody looks a counter up on the path of a message; they are read
-where listings and metrics are made. What clients publish is added when somebody is about to read
-(`NodeCounts.settle`): until then it is one number for each way from an exchange to its queues.
+where listings and metrics are made. What clients publish and get is added when somebody is about to
+read (`NodeCounts.settle`): until then it is one number for each way from an exchange to its queues,
+and one for each consumer.
 
 Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters).
 """
@@ -29,7 +30,7 @@ MESSAGE_KEYS: Final = (
 """The order of `MessageCounts.values`; between nodes new ones are appended."""
 
 _SETTLED_MAX: Final = 64
-"""Publishers in one step of `NodeCounts.settle`: a few microseconds each."""
+"""How many are counted in one step of `NodeCounts.settle`: a few microseconds each."""
 
 CHURN_KEYS: Final = (
     "connection_created",
@@ -101,7 +102,7 @@ class Counted(Protocol):
 
 
 class Uncounted(Protocol):
-    """A publisher with messages that are in no counter yet."""
+    """A publisher or a channel's consumers, with messages that are in no counter yet."""
 
     def count(self) -> None:
         """Add them to their counters, and leave `NodeCounts.uncounted`."""
@@ -231,7 +232,7 @@ class NodeCounts:
         writes: Pieces in which they were sent.
         octets: Bytes received and sent, by vhost.
         gone_queues: Uids of deleted queues that exchanges may still count (`forget_queues`).
-        uncounted: Publishers with messages that are in no counter yet (`settle`).
+        uncounted: Who has messages that are in no counter yet (`settle`).
     """
 
     __slots__ = (
@@ -264,7 +265,7 @@ class NodeCounts:
         self._gone_routed = 0  # by exchanges that were deleted
 
     def settle(self) -> Iterator[None]:
-        """Count what was published, in steps: before counters of vhosts or exchanges are read."""
+        """Count everything, in steps: before counters of vhosts or exchanges are read."""
         for number, each in enumerate(list(self.uncounted), 1):
             each.count()
             if not number % _SETTLED_MAX:

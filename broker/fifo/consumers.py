@@ -135,6 +135,7 @@ class Consumers:
         "_by_priority",
         "_candidates",
         "_credit_max",
+        "_in_turn",
         "_is_single_active",
         "_last_age",
         "_members",
@@ -159,6 +160,7 @@ class Consumers:
         self._rings: dict[int, deque[Consumer]] = {}
         self._members: dict[int, int] = {}  # consumers of each priority, in the ring or not
         self._priorities: list[int] = []  # keys of _rings, highest first
+        self._in_turn: list[deque[Consumer]] = []  # the rings in that order
         # Only with a single active consumer: the age of each, in the order they came, and a heap
         # of (-priority or 0, age, key), in which detached consumers remain for a while.
         self._order: dict[tuple[str, str], int] = {}
@@ -237,7 +239,7 @@ class Consumers:
         priority = consumer.priority
         if priority not in self._rings:
             self._rings[priority] = deque()
-            self._priorities = sorted(self._rings, reverse=True)
+            self._set_turn()
         self._members[priority] = self._members.get(priority, 0) + 1
         if self._is_single_active:
             if known is None:
@@ -296,9 +298,7 @@ class Consumers:
 
     def next_ring(self) -> deque[Consumer] | None:
         """Return the ring to serve: the highest priority with a consumer that can take."""
-        rings = self._rings
-        for priority in self._priorities:
-            ring = rings[priority]
+        for ring in self._in_turn:
             if ring:
                 return ring
         return None
@@ -384,6 +384,7 @@ class Consumers:
         if not self._is_single_active:
             for priority, members in turns:
                 self._rings[priority] = deque(members)
+            self._set_turn()
             return
         named = [consumer.key for _, members in turns for consumer in members]
         keys = dict.fromkeys([*named[1:], *named[:1], *self._order])
@@ -439,7 +440,11 @@ class Consumers:
         if not self._members[priority]:
             del self._members[priority]
             del self._rings[priority]
-            self._priorities.remove(priority)
+            self._set_turn()
+
+    def _set_turn(self) -> None:
+        self._priorities = sorted(self._rings, reverse=True)
+        self._in_turn = [self._rings[priority] for priority in self._priorities]
 
     def _leave(self, consumer: Consumer) -> None:
         if not consumer.in_ring:

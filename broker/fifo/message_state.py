@@ -425,7 +425,7 @@ class MessageState:
     @property
     def is_empty(self) -> bool:
         """True if no message is here, in whatever state."""
-        return not (len(self.ready) or self.checked_out.count or self.dead_letters.count)
+        return not (self.checked_out.count or self.dead_letters.count or self.ready)
 
     def peek(self, first: int, count: int) -> list[Delivery]:
         """Return up to `count` ready messages in their order, `first` of them skipped.

@@ -134,7 +134,9 @@ class EffectRunner:
                     if self._blocked and self._is_behind_blocked(effect):
                         continue
                     handlers[type(effect)](self, effect)
-                asked, self._later = self._later, []
+                asked = self._later
+                if asked:
+                    self._later = []
         finally:
             self._is_running = False
         if self._held or self._congested:

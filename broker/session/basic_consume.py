@@ -330,25 +330,18 @@ def _no_ack_consumers(channel: Channel, *, active: bool) -> list[QueueRequest]:
 def _write(channel: Channel, consumer: ChannelConsumer, deliveries: Sequence[Delivery]) -> None:
     if not deliveries:
         return
-    context, count = channel.context, len(deliveries)
-    own, of_queue, all_of_vhost = channel.counts, consumer.of_queue, context.counts
-    if consumer.no_ack:
-        own.deliver_no_ack += count
-        of_queue.deliver_no_ack += count
-        all_of_vhost.deliver_no_ack += count
-    else:
-        own.deliver += count
-        of_queue.deliver += count
-        all_of_vhost.deliver += count
+    context = channel.context
+    if not consumer.uncounted:
+        channel.note_uncounted(consumer)
+    consumer.uncounted += len(deliveries)
     if not consumer.is_in_order and type(deliveries) is StreamDeliveries:
         _write_chunk(channel, consumer, deliveries)
         return
     # What comes back is ahead of what is new, but for queues with priorities.
     if deliveries[0].delivery_count or not consumer.is_in_order:
         again = sum([each.delivery_count > 0 for each in deliveries])
-        own.redeliver += again
-        of_queue.redeliver += again
-        all_of_vhost.redeliver += again
+        for counts in (channel.counts, consumer.of_queue, context.counts):
+            counts.redeliver += again
         if again and consumer.queue.type == "quorum":
             deliveries = counted(deliveries)
     channel.next_tag = encode_deliveries(

@@ -134,6 +134,9 @@ class Publisher:
         "_destinations",
         "_is_mandatory",
         "_known",
+        "_last_exchange",
+        "_last_key",
+        "_last_route",
         "_routes",
         "_uncounted",
         "_version",
@@ -144,6 +147,8 @@ class Publisher:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._routes: dict[tuple[str, str], CachedRoute] = {}
+        self._last_exchange = self._last_key = ""  # of the last publish that began a run
+        self._last_route: CachedRoute | None = None  # of `_routes`
         self._version = -1
         self._known: dict[tuple[str, tuple[int, ...]], Destinations] = {}
         self._checked: PropertyFacts | None = None  # the last that were not plain, and are good
@@ -165,7 +170,14 @@ class Publisher:
             AmqpError: What basic.publish is refused with.
         """
         message = command.message
-        route = self._routes.get((message.exchange, message.routing_key))
+        route = self._last_route  # the assembler gives equal names the same str
+        if (
+            route is None
+            or message.routing_key is not self._last_key
+            or message.exchange is not self._last_exchange
+        ):
+            self._last_exchange, self._last_key = message.exchange, message.routing_key
+            route = self._last_route = self._routes.get((message.exchange, message.routing_key))
         facts = command.properties
         if (
             route is not None
@@ -307,6 +319,7 @@ class Publisher:
         return found
 
     def _forget_routes(self) -> None:
+        self._last_route = None
         self._routes.clear()
         self._known.clear()
 

@@ -41,6 +41,7 @@ class ChannelConsumer(DeliverySource):
         exclusive: No other consumer beside it; for listings.
         arguments: As the client gave them; for listings.
         is_in_order: Messages that come back to its queue are delivered before new ones.
+        uncounted: Messages that it was delivered and that are in no counter yet (`Channel.count`).
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class ChannelConsumer(DeliverySource):
         "prefetch",
         "queue",
         "tag_bytes",
+        "uncounted",
     )
 
     def __init__(
@@ -72,6 +74,7 @@ class ChannelConsumer(DeliverySource):
         self.tag_bytes = tag.encode("utf-8", "surrogateescape")
         self.exclusive = False
         self.arguments: dict[str, object] = {}
+        self.uncounted = 0
         self.is_in_order = queue.type == "classic" and "x-max-priority" not in queue.arguments
 
     def again(self) -> ChannelConsumer:
@@ -164,6 +167,7 @@ class Channel:
     """
 
     __slots__ = (
+        "_uncounted",
         "by_exchange",
         "by_queue",
         "channel_id",
@@ -232,10 +236,28 @@ class Channel:
         self.by_exchange: dict[str, int] = {}
         self.unroutable: dict[str, tuple[int, int]] = {}
         self.by_queue: dict[int, MessageCounts] = {}
+        self._uncounted: list[ChannelConsumer] = []
 
     def of_queue(self, uid: int) -> MessageCounts:
         """Return its counters with one queue, made at first use."""
         return self.by_queue.setdefault(uid, MessageCounts())
+
+    def note_uncounted(self, consumer: ChannelConsumer) -> None:
+        """Remember a consumer that is delivered messages which nobody counts yet."""
+        self._uncounted.append(consumer)
+        self.context.node_counts.uncounted.add(self)
+
+    def count(self) -> None:
+        """Count what was delivered since the last call: before somebody reads, and at the end."""
+        self.context.node_counts.uncounted.discard(self)
+        for consumer in self._uncounted:
+            count, consumer.uncounted = consumer.uncounted, 0
+            for place in (self.counts, consumer.of_queue, self.context.counts):
+                if consumer.no_ack:
+                    place.deliver_no_ack += count
+                else:
+                    place.deliver += count
+        self._uncounted.clear()
 
     @property
     def in_use(self) -> int:
@@ -379,6 +401,7 @@ class Channel:
             for consumer in self.consumers.values():
                 self.consumer_ended(consumer)
             self.context.happened("channel.closed", {"pid": self.process})
+        self.count()
         self.is_closing = True
         self.is_waiting = False
         self.is_plain = False

@@ -9,6 +9,7 @@ nothing later in it, but others may.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final, cast
 
 from broker.amqp import spec
@@ -419,21 +420,20 @@ class Session:
 
     def listing(self) -> Iterator[ChannelFacts]:
         """Yield each channel as listings show it; channels that close meanwhile are left out."""
-        self._publisher.count()
-        for number in sorted(self._channels):
-            channel = self._channels.get(number)
-            if channel is not None:
+        for channel in sorted(self.channels(), key=attrgetter("number")):
+            if self._channels.get(channel.number) is channel:
                 yield facts_of_channel(channel)
 
     def channels(self) -> list[Channel]:
         """Return the open channels, for listings: they read them and change nothing."""
         self._publisher.count()
+        for channel in self._channels.values():
+            channel.count()
         return list(self._channels.values())
 
     def channel_counts(self) -> list[tuple[int, MessageCounts]]:
         """Return the key and the counters of each channel."""
-        self._publisher.count()
-        return [(each.key, each.counts) for each in self._channels.values()]
+        return [(each.key, each.counts) for each in self.channels()]
 
     # What follows is not for the shell.
 

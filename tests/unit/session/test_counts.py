@@ -115,6 +115,27 @@ def test_who_reads_the_counters_sees_all_that_was_published(client: Client):
     assert (counts.of_exchange("/", "").publish_in, counts.uncounted) == (4, set())
 
 
+def test_who_reads_the_counters_sees_all_that_was_delivered(client: Client):
+    """A consumer that is cancelled, or whose channel closes, is counted with the rest."""
+    of_vhost = client.world.counts.of_vhost("/")
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c", no_ack=True))
+    client.feed(publish("q"), publish("q"))
+    ((_, of_channel),) = client.session.channel_counts()
+    assert (of_channel.deliver_no_ack, of_vhost.deliver_no_ack) == (2, 2)
+    client.feed(publish("q"))
+    client.call(spec.BasicCancel(consumer_tag="c"))
+    client.call(spec.BasicConsume(queue="q", consumer_tag="c"))
+    client.feed(publish("q"))
+    (listed,) = client.session.listing()
+    assert (listed.counts.deliver_no_ack, listed.counts.deliver) == (3, 1)
+    (flows,) = flows_of(client.session.channels())
+    assert counted(flows.by_queue.popitem()[1]) == {"deliver_no_ack": 3, "deliver": 1}
+
+    client.feed(publish("q"))
+    client.call(spec.ChannelClose())
+    assert (of_vhost.deliver_no_ack, of_vhost.deliver) == (3, 2)
+
+
 def test_a_deleted_queue_is_not_counted_again_by_late_messages(client: Client):
     counts = client.world.counts
     client.feed(publish("q"))
