@@ -161,9 +161,9 @@ class Session:
     def is_congested(self) -> bool:
         """True while waiting channels hold back more than the limits: stop reading the socket."""
         context = self._context
-        limits = context.limits
-        return (
-            context.held_commands > limits.held_commands or context.held_bytes > limits.held_bytes
+        return context.held_commands > 0 and (
+            context.held_commands > context.limits.held_commands
+            or context.held_bytes > context.limits.held_bytes
         )
 
     def handle(self, commands: Sequence[Command], now_ms: int) -> list[Effect]:

@@ -38,6 +38,12 @@ _control_block: Final = struct.Struct("<QIIHhIQQqQII")
 """struct iocb of linux/aio_abi.h: data, key, flags, operation, priority, descriptor, address, size,
 offset, reserved, flags, descriptor to notify."""
 
+_target: Final = struct.Struct("<IQQ")
+"""What differs from write to write: descriptor, address, size."""
+
+_TARGET_AT: Final = struct.calcsize("<QIIHh")
+"""Where they stand in it."""
+
 _event: Final = struct.Struct("<QQqq")
 """struct io_event: data, control block, result, second result."""
 
@@ -78,6 +84,9 @@ class ManySockets:
         self._blocks = bytearray(WRITES_MAX * _control_block.size)
         self._events = bytearray(WRITES_MAX * _event.size)
         self._bytes_at, self._events_at = _address(self._bytes), _address(self._events)
+        for number in range(WRITES_MAX):
+            block = (number, 0, 0, _PWRITE, 0, 0, 0, 0, 0, 0, 0, 0)
+            _control_block.pack_into(self._blocks, number * _control_block.size, *block)
         blocks_at = _address(self._blocks)
         starts = range(blocks_at, blocks_at + len(self._blocks), _control_block.size)
         self._block_list = (ctypes.c_void_p * WRITES_MAX)(*starts)
@@ -103,8 +112,8 @@ class ManySockets:
             return False
         number, used = len(self._waiting), self._used
         self._bytes[used : used + size] = data
-        block = (number, 0, 0, _PWRITE, 0, descriptor, self._bytes_at + used, size, 0, 0, 0, 0)
-        _control_block.pack_into(self._blocks, number * _control_block.size, *block)
+        at = number * _control_block.size + _TARGET_AT
+        _target.pack_into(self._blocks, at, descriptor, self._bytes_at + used, size)
         self._used = used + size
         self._waiting[descriptor] = transport, data
         return True
