@@ -2,9 +2,9 @@
 
 Whoever works on a batch adds its length once, to the object that stands for the place: a channel,
 a vhost, an exchange, a queue. Nobody looks a counter up on the path of a message; they are read
-where listings and metrics are made. What clients publish and get is added when somebody is about to
-read (`NodeCounts.settle`): until then it is one number for each way from an exchange to its queues,
-and one for each consumer.
+where listings and metrics are made. What clients publish, and what their consumers are delivered,
+is added when somebody is about to read (`NodeCounts.settle`): until then it is one number for each
+way from an exchange to its queues, and one for each consumer.
 
 Source: rabbit_mgmt_metrics.hrl, rabbit_core_metrics.erl (names of the counters).
 """
