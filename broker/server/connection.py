@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
@@ -236,7 +236,9 @@ class AmqpConnection(asyncio.Protocol):
         if len(commands) > turn.commands:
             self._put_off(commands[turn.commands :])
             commands = commands[: turn.commands]
-        self._carry(session.handle(commands, now_ms))
+        effects = session.handle(commands, now_ms)
+        if effects and self.effect_runner is not None:
+            self.effect_runner.run(effects)
         if len(commands) >= TURN_COMMANDS_MIN or session.rest or session.work >= WORK_MAX:
             self._end_turn(session, len(commands), now_ms)
         if session.is_congested:
@@ -268,7 +270,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _carry_out_rest(
         self, session: Session, now_ms: int, took_ms: int
-    ) -> tuple[list[Command], bool]:
+    ) -> tuple[Sequence[Command], bool]:
         """Carry out what the first `WORK_MAX` steps of routing left, until the slice is used up.
 
         A slice is processor time: a machine that gives the processor to others in the middle of a
@@ -295,7 +297,7 @@ class AmqpConnection(asyncio.Protocol):
         is_used_up = clock.busy_ms() - began_ms >= SLICE_MS and session.work >= WORK_MAX
         return commands, is_used_up
 
-    def _put_off(self, commands: list[Command]) -> None:
+    def _put_off(self, commands: Sequence[Command]) -> None:
         """Keep what has to wait for the next turn of the loop, before what waits already."""
         self._stalled[:0] = commands
         self._is_cut = True
@@ -469,9 +471,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _untaken_bytes(self) -> int:
         """Return the unsent bytes of a client that does not read; 0 for one that does."""
-        if self._taken is None or self._transport is None:
-            return 0
-        return self._transport.get_write_buffer_size()
+        return 0 if self._taken is None else self.unsent_bytes
 
     def pause_reading(self) -> None:
         """Stop reading the socket."""

@@ -116,15 +116,14 @@ class CachedRoute:
 class Publisher:
     """The publishing half of a session. Owner: the session.
 
-    A run is open between `begin`, when that returned True, and `end`. While it is open the
-    session appends to `run`.
+    A run is open between `begin`, when that returned its list, and `end`. While it is open the
+    session appends to the list.
 
     What routing costs is added to the context's `work`: keys, bindings that are looked at, queues
     that a message goes to. No run begins while that is used up, so the session can stop there.
 
     Attributes:
         channel: Of the open run; None while there is none.
-        run: The messages of the open run.
     """
 
     __slots__ = (
@@ -138,10 +137,10 @@ class Publisher:
         "_last_key",
         "_last_route",
         "_routes",
+        "_run",
         "_uncounted",
         "_version",
         "channel",
-        "run",
     )
 
     def __init__(self, context: Context) -> None:
@@ -157,14 +156,17 @@ class Publisher:
         self._is_mandatory = False  # likewise
         self._counted: Channel | None = None  # published what is in `_uncounted`
         self._uncounted: list[Destinations] = []
-        self.run: list[Message] = []
+        self._run: list[Message] | None = None  # likewise
 
-    def begin(self, channel: Channel, command: Publish) -> bool:
-        """Publish one message; True if it opened a run.
+    def begin(self, channel: Channel, command: Publish) -> list[Message] | None:
+        """Publish one message.
 
         Args:
             channel: An open channel that waits for nothing.
             command: The publish.
+
+        Returns:
+            The run that it opened, with the message in it; None if it opened none.
 
         Raises:
             AmqpError: What basic.publish is refused with.
@@ -190,8 +192,8 @@ class Publisher:
             self.channel = channel
             self._destinations = route.destinations
             self._is_mandatory = command.mandatory
-            self.run = [message]
-            return True
+            run = self._run = [message]
+            return run
         if command.immediate:
             raise AmqpError(ReplyCode.NOT_IMPLEMENTED, "immediate=true")
         route = self._route(channel, message.exchange, message.routing_key)
@@ -201,10 +203,10 @@ class Publisher:
             self.channel = channel
             self._destinations = route.destinations
             self._is_mandatory = command.mandatory
-            self.run = [message]
-            return True
+            run = self._run = [message]
+            return run
         self._publish_one(channel, command, route)
-        return False
+        return None
 
     def goes_on(self, command: Publish) -> bool:
         """Add a publish to the open run, if it is of its channel and goes to the same queues.
@@ -222,11 +224,11 @@ class Publisher:
             or not (facts.is_plain or facts is self._checked)
         ):
             return False
-        message = command.message
+        message, run = command.message, self._run
         route = self._routes.get((message.exchange, message.routing_key))
-        if route is None or route.destinations is not self._destinations:
+        if run is None or route is None or route.destinations is not self._destinations:
             return False
-        self.run.append(message)
+        run.append(message)
         return True
 
     def end(self) -> None:
@@ -235,11 +237,10 @@ class Publisher:
         Raises:
             AmqpError: 406 when the transaction holds too much.
         """
-        channel, destinations = self.channel, self._destinations
-        if channel is None or destinations is None:
+        channel, destinations, run = self.channel, self._destinations, self._run
+        if channel is None or destinations is None or run is None:
             return
-        self.channel = self._destinations = None
-        run, self.run = self.run, []  # or an idle connection would keep its last messages
+        self.channel = self._destinations = self._run = None
         if channel is not self._counted:
             if self._counted is not None:
                 self.count()

@@ -160,6 +160,14 @@ class Context:
             self.flush_batches()
         self.effects.append(effect)
 
+    def take_effects(self) -> list[Effect]:
+        """Return all effects, those of gathered publishes and settles last, and forget them."""
+        if self.publishes or self.settles:
+            self.flush_batches()
+        effects = self.effects.copy()  # a list that stays is in the processor's caches more often
+        self.effects.clear()
+        return effects
+
     def flush_batches(self) -> None:
         """Turn gathered publishes and settles into effects."""
         if self.publishes:

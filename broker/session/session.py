@@ -138,7 +138,7 @@ class Session:
         self.name = facts.name
         self.vhost = facts.vhost
         self.is_closed = False
-        self.rest: list[Command] = []
+        self.rest: Sequence[Command] = ()
         self.work = 0
         self.unfinished: list[int] = []
         self.news: dict[int, Channel] = {}
@@ -179,9 +179,10 @@ class Session:
         context = self._context
         context.now_ms = now_ms
         context.work = 0
+        self.rest = ()
         publisher = self._publisher
-        append = publisher.run.append
-        number = -1  # the channel of the open run, with the names of its first publish
+        run: list[Message] = []  # the open run
+        number = -1  # its channel, with the names of its first publish
         routing_key = exchange_name = is_mandatory = None
         remaining = iter(commands)
         for command in remaining:
@@ -195,21 +196,22 @@ class Session:
                     and command.mandatory is is_mandatory
                     and not command.immediate
                 ):
-                    append(message)
+                    run.append(message)
                     continue
                 if number >= 0:
                     if command.channel == number and publisher.goes_on(command):
                         continue
                     self._end_run()
-                if self._begin(command):
-                    append = publisher.run.append
-                    number = command.channel
+                begun = self._begin(command)
+                if begun is not None:
+                    run, number = begun, command.channel
                     routing_key = message.routing_key
                     exchange_name = message.exchange
                     is_mandatory = command.mandatory
                 else:
                     number = -1
                     if context.work >= WORK_MAX:
+                        self.rest = list(remaining)
                         break
             elif type(command) is Ack:
                 if not self._ack(command):
@@ -219,9 +221,8 @@ class Session:
                 number = -1
                 self._cold(cast("MethodCommand | Fault", command))
         self._end_run()
-        self.rest = list(remaining)
         self.work = context.work
-        return self._take()
+        return context.take_effects()
 
     def go_on(self, now_ms: int) -> list[Effect]:
         """Run more of what `complete` had to leave: held commands were expensive to route.
@@ -240,7 +241,7 @@ class Session:
             if channel is not None and not channel.is_closing:
                 channel.resume()
                 self._run_held(channel)
-        return self._take()
+        return self._context.take_effects()
 
     def complete(self, token: int, result: object, now_ms: int) -> list[Effect]:
         """Answer a question, and run what its channel held back.
@@ -260,17 +261,17 @@ class Session:
             return []
         channel = self._channels.get(question.channel)
         if channel is None or channel.generation != question.generation or channel.is_closing:
-            return self._take()
+            return self._context.take_effects()
         if question.is_aside:
             _answer(question, result)
-            return self._take()
+            return self._context.take_effects()
         channel.class_id, channel.method_id = question.class_id, question.method_id
         channel.resume()
         self._guarded(channel, lambda: _answer(question, result))
         self._run_held(channel)
         if self._context.is_paused:
             self._pause_new(channel)
-        return self._take()
+        return self._context.take_effects()
 
     def deliver(self, channel: int, tag: str, deliveries: Sequence[Delivery]) -> list[Effect]:
         """Write deliveries for a consumer. Unknown consumers' are dropped: release requeues them.
@@ -288,7 +289,7 @@ class Session:
             consumer = found.consumers.get(tag)
             if consumer is not None:
                 basic_consume.deliver(found, consumer, deliveries)
-        return self._take() if self._context.effects else []
+        return self._context.take_effects() if self._context.effects else []
 
     def resume_no_ack(self, channel: int) -> list[QueueRequest]:
         """What a HasRoom asks for: consumers to resume, if there is still room.
@@ -329,7 +330,7 @@ class Session:
             found.lost_tags.append(tag)
         else:
             found.notify_lost(tag)
-        return self._take()
+        return self._context.take_effects()
 
     def consumer_moved(self, channel: int, tag: str) -> list[Effect]:
         """A consumer's queue has another master: what it was delivered counts no more (P18)."""
@@ -342,7 +343,7 @@ class Session:
         found.unacked.lose(consumer)
         basic_consume.drop_unwritten(found, consumer)
         basic_consume.unpark(found)
-        return self._take()
+        return self._context.take_effects()
 
     def deliver_reply(self, channel: int, key: str, message: Message) -> None:
         """Write a direct reply, if the consumer it was meant for is still there."""
@@ -372,7 +373,7 @@ class Session:
             error = overdue(channel, now_ms, self._timeouts)
             if error is not None:
                 self._fail(channel, error)
-        return self._take()
+        return self._context.take_effects()
 
     def check_rights(self) -> list[Effect]:
         """Look at the user's rights again (update-secret): who may not read any more is refused."""
@@ -383,7 +384,7 @@ class Session:
                     channel.permissions.check("read", "queue", consumer.queue.name)
             except AmqpError as error:
                 self._fail(channel, error.named(60, 20))
-        return self._take()
+        return self._context.take_effects()
 
     def set_active(self, *, active: bool) -> list[Effect]:
         """Pause or resume all consumers, because the socket is full or has drained."""
@@ -393,12 +394,12 @@ class Session:
                 is_held = consumer.no_ack and channel.window.is_holding
                 if consumer.is_attached and not is_held:
                     channel.set_active(consumer, active=active)
-        return self._take()
+        return self._context.take_effects()
 
     def act(self, channel: Channel, step: Step, now_ms: int) -> tuple[Given, list[Effect]]:
         """Carry out an operator's step on a channel that is open."""
         self._context.now_ms = now_ms
-        return step.run(channel), self._take()
+        return step.run(channel), self._context.take_effects()
 
     def consumers_to_end(self) -> list[QueueRequest]:
         """What ends the connection's consumers whose queues may go with them, exclusive ones not.
@@ -416,7 +417,7 @@ class Session:
         """The connection ends: release what every channel holds. Nothing is written any more."""
         self.is_closed = True
         self._end_channels()
-        return self._take()
+        return self._context.take_effects()
 
     def listing(self) -> Iterator[ChannelFacts]:
         """Yield each channel as listings show it; channels that close meanwhile are left out."""
@@ -437,30 +438,21 @@ class Session:
 
     # What follows is not for the shell.
 
-    def _take(self) -> list[Effect]:
-        context = self._context
-        if context.publishes or context.settles:
-            context.flush_batches()
-        effects = context.effects
-        context.effects = []
-        return effects
-
-    def _begin(self, command: Publish) -> bool:
-        """Publish the first of a run; True if the run may go on."""
+    def _begin(self, command: Publish) -> list[Message] | None:
+        """Publish the first of a run, and return the run if it may go on."""
         channel = self._channels.get(command.channel)
         if channel is None or not channel.is_plain:
             channel = self._ready(command)
             if channel is None:
-                return False
+                return None
         try:
-            if self._publisher.begin(channel, command):
-                return True
+            run = self._publisher.begin(channel, command)
         except AmqpError as error:
             self._fail(channel, error.named(60, 40))
-            return False
-        if channel.confirms is not None:
+            return None
+        if run is None and channel.confirms is not None:
             self.news[channel.number] = channel
-        return False
+        return run
 
     def _ack(self, command: Ack) -> bool:
         """Run a basic.ack; False if it did not, then an open run of publishes must end."""
@@ -592,7 +584,7 @@ class Session:
     def _dispatch(self, command: Command) -> None:
         """Run one command outside a chunk."""
         if type(command) is Publish:
-            if self._begin(command):
+            if self._begin(command) is not None:
                 self._end_run()
         elif type(command) is Ack:
             self._ack(command)
@@ -760,7 +752,7 @@ class Session:
             return []
         if channel.commit is not None:
             self._commit_verdict(channel, len(seqnos), ok=ok)
-            return self._take()
+            return self._context.take_effects()
         if channel.confirms is not None:
             if ok:
                 channel.confirms.confirm(seqnos)

@@ -338,7 +338,7 @@ def test_a_read_stops_behind_messages_that_are_expensive_to_route(client: Client
     session.handle(session.rest, 0)
     assert session.rest == commands[3:]
     session.handle(session.rest, 0)
-    assert session.rest == []
+    assert not session.rest
 
 
 @pytest.mark.parametrize("count", [MANY_QUEUES, MANY_QUEUES + 1])
@@ -351,7 +351,7 @@ def test_messages_for_many_queues_are_counted_and_batched_all_the_same(
     session = client.session
     effects = session.handle([publish("", "amq.fanout")] * 100, 0)
     if count <= MANY_QUEUES:
-        assert session.rest == []
+        assert not session.rest
     else:
         assert 100 - len(session.rest) <= WORK_MAX // MANY_QUEUES
     assert {len(each.messages) for each in effects} == {100 - len(session.rest)}  # type: ignore[attr-defined]
@@ -367,7 +367,7 @@ def test_a_read_stops_behind_routes_that_take_long_to_find(client: Client) -> No
     assert len(session.rest) == 19
     known = [publish("a.a.a.a.a.a.a.0", "t")] * 20
     session.handle(known, 0)
-    assert session.rest == [], "a route that is known costs nothing"
+    assert not session.rest, "a route that is known costs nothing"
 
 
 def test_expensive_messages_behind_a_question_run_bit_by_bit_and_in_order(client: Client) -> None:
