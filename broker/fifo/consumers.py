@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, Literal
 
 from broker.errors import Refusal, ReplyCode
 from broker.fifo.checked_out import Held
@@ -42,6 +42,12 @@ SLICE_MAX: Final = 128
 
 SLACK_MIN: Final = 64
 """Detached consumers that may always stay among the candidates for the next active one."""
+
+
+Served = Literal["all", "waiting", "stopped"]
+"""Why `Consumers.serve` has ended: no message is ready any more; no consumer can take, or what is
+ready is on disk, or nothing was ready; or at `QueueConfig.burst_max` or `BURST_BYTES`, with more to
+do."""
 
 
 class Consumer:
@@ -303,19 +309,15 @@ class Consumers:
                 return ring
         return None
 
-    def serve(self, messages: MessageState) -> bool:
-        """Deliver ready messages to consumers, one each in turn, highest priority first.
-
-        Returns:
-            True if it stopped at `QueueConfig.burst_max` or `BURST_BYTES` with more to do.
-        """
+    def serve(self, messages: MessageState) -> Served:
+        """Deliver ready messages to consumers, one each in turn, highest priority first."""
         ready, burst_max = messages.ready, messages.config.burst_max
         take = messages.take_live if messages.is_timed else ready.take
         budget = burst_max or NO_LIMIT
         least_bytes = ready.size_bytes - BURST_BYTES if burst_max else -1
         while (at_hand := ready.at_hand()) and (ring := self.next_ring()) is not None:
             if budget <= 0 or ready.size_bytes <= least_bytes:
-                return True
+                return "stopped"
             most = budget
             if least_bytes >= 0:
                 head = ready.head()
@@ -337,9 +339,9 @@ class Consumers:
                 if not consumer.no_ack:
                     self.refresh(consumer)
                 if len(items) == at_hand and not ready.is_paged:
-                    return False  # that was all
+                    return "all"
                 budget -= len(items)
-        return False
+        return "waiting"
 
     def _deal(self, messages: MessageState, ring: deque[Consumer], rounds_max: int) -> int:
         """Deliver whole rounds to a ring at once: no consumer's credit ends before the last.

@@ -597,8 +597,9 @@ class QueueMachine:
         """
         messages, consumers = self.messages, self.consumers
         is_untidy = messages.is_timed or messages.limits.drops_head or messages.ready.is_paged
-        has_more = consumers.serve(messages) or (is_untidy and self._tidy())
-        can_take = not messages.ready or consumers.next_ring() is not None
+        served = consumers.serve(messages)
+        has_more = served == "stopped" or (is_untidy and self._tidy())
+        can_take = served == "all" or not messages.ready or consumers.next_ring() is not None
         if can_take is not self.capacity.is_able:
             self.capacity.turn(messages.now_ms)
         return has_more
@@ -608,7 +609,7 @@ class QueueMachine:
         while messages.ready.is_paged and messages.ready and consumers.next_ring() is not None:
             if not (messages.is_timed and messages.expire(messages.now_ms - 1)):
                 return False  # the head is to be read, and then consumers have their turn
-            if consumers.serve(messages):
+            if consumers.serve(messages) == "stopped":
                 return True
         if messages.is_timed:
             messages.expire(messages.now_ms)

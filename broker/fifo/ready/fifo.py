@@ -86,9 +86,8 @@ class PagedFifo(ReadyQueue):
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        if self._state is not None:
-            return len(self._fresh) + len(self._returned) + self._state.count()
-        return len(self._fresh) + len(self._returned)
+        paged = 0 if self._state is None else self._state.count()
+        return len(self._fresh) + len(self._returned) + paged
 
     @override
     def append(self, items: list[Delivery], size_bytes: int) -> None:
@@ -124,11 +123,13 @@ class PagedFifo(ReadyQueue):
     def take(self, count: int) -> tuple[list[Delivery], int]:
         if self._state is not None:
             return self._take_paged(self._state, count)
+        returned, fresh = self._returned, self._fresh
+        if len(fresh) == 1 and count > 0 and not returned:  # a consumer has waited for it
+            size_bytes, self.size_bytes = self.size_bytes, 0
+            return [fresh.popleft()], size_bytes
         items: list[Delivery] = []
-        returned = self._returned
         while returned and len(items) < count:
             items.append(heappop(returned)[1])
-        fresh = self._fresh
         count -= len(items)
         if count >= len(fresh):
             items += fresh
@@ -166,9 +167,8 @@ class PagedFifo(ReadyQueue):
         while returned and 0 < returned[0][1].message.expires_ms <= now_ms:
             items.append(heappop(returned)[1])
         if not returned:
-            pop = fresh.popleft
             while fresh and 0 < fresh[0].message.expires_ms <= now_ms:
-                items.append(pop())
+                items.append(fresh.popleft())
         self.size_bytes -= body_bytes(items)
         return items
 
