@@ -81,11 +81,22 @@ DOORS_S: Final = 1.0
 
 
 class SystemClock:
-    """`broker.ports.Clock` of the real world."""
+    """`broker.ports.Clock` of the real world.
+
+    Within a millisecond it gives the same object: who keeps the time, as every connection does,
+    then lets go of an object that others keep, too, and that is in the processor's caches.
+    """
+
+    def __init__(self) -> None:
+        self._now_ms = self._monotonic_ms = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
-        return time.time_ns() // 1_000_000
+        now_ms = time.time_ns() // 1_000_000
+        if now_ms == (last_ms := self._now_ms):
+            return last_ms
+        self._now_ms = now_ms
+        return now_ms
 
     def now_us(self) -> int:
         """Microseconds since the epoch."""
@@ -93,7 +104,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """Milliseconds that never jump."""
-        return time.monotonic_ns() // 1_000_000
+        now_ms = time.monotonic_ns() // 1_000_000
+        if now_ms == (last_ms := self._monotonic_ms):
+            return last_ms
+        self._monotonic_ms = now_ms
+        return now_ms
 
     def busy_ms(self) -> int:
         """Milliseconds of processor time of the calling thread."""
