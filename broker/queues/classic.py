@@ -227,13 +227,14 @@ class ClassicQueue:
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         """Enqueue; confirm transient messages now, and the rest once they are durable.
 
         A mirrored queue confirms all of them only when they are safe at its mirrors too.
         """
         if self._gate.is_open or self._lets_in(PublishRequest(messages, seqnos, publisher)):
-            self._publish(messages, seqnos, publisher)
+            return self._publish(messages, seqnos, publisher)
+        return True
 
     def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer of this node."""
@@ -280,17 +281,25 @@ class ClassicQueue:
 
     def _publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         if self._is_deleted:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
-            return
+            return False
         machine = self.machine
         machine.messages.set_time(self._clock.now_ms())
         refused = machine.enqueue(messages)
-        self._serve(is_timed=True)  # else a message with TTL 0 may be a millisecond late
+        # At the machine's time, or a message with TTL 0 may be a millisecond late.
+        has_messages = self._serve(is_timed=True)
         if seqnos is not None:
             self._confirm_tracker.confirm(messages, seqnos, refused, publisher)
+        return (
+            has_messages
+            or self.record.durable
+            or self.pager.is_paging
+            or machine.messages.limits.rules.is_dead_lettered
+            or not self._gate.is_open  # mirrors may be behind
+        )
 
     def _attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         if self._refuses(done):
@@ -412,11 +421,8 @@ class ClassicQueue:
         if self._is_deleted:
             done(gone(self.record))
             return
-        state = (
-            "running"
-            if self._confirm_tracker.copies is None
-            else self._confirm_tracker.copies.state
-        )
+        copies = self._confirm_tracker.copies
+        state = "running" if copies is None else copies.state
         if state == "running" and (
             self._is_behind() or self._flow.is_on(self._clock.monotonic_ms())
         ):
@@ -664,24 +670,25 @@ class ClassicQueue:
     @property
     def _epoch(self) -> int:
         """The epoch of this machine's replies; never lower than before, also for a past master."""
-        return (
-            self.record.past_epoch
-            if self._confirm_tracker.copies is None
-            else self._confirm_tracker.copies.epoch
-        )
+        copies = self._confirm_tracker.copies
+        return self.record.past_epoch if copies is None else copies.epoch
 
-    def _serve(self, *, is_timed: bool = False) -> None:
-        """Serve consumers once, at the machine's time if `is_timed`, and execute its effects."""
-        machine = self.machine
-        if self.pager.is_over:
-            return
+    def _serve(self, *, is_timed: bool = False) -> bool:
+        """Serve consumers once, at the machine's time if `is_timed`, and execute its effects.
+
+        Returns:
+            False if no message is left here.
+        """
+        machine, pager = self.machine, self.pager
+        if pager.is_over:
+            return True
         if not self._gate.is_open and not self._gate.is_free():
             self.hand_in_ledger()
-            self.pager.enforce_memory_limit()
-            return  # its answers stay in the machine's effects
+            pager.enforce_memory_limit()
+            return True  # its answers stay in the machine's effects
         if not is_timed:
             machine.set_time(self._clock.now_ms())
-        self.pager.pump()
+        pager.pump()
         effects = machine.recorder.effects
         if effects.ledger or effects.dead or effects.unpaged:
             self.hand_in_ledger()
@@ -693,7 +700,10 @@ class ClassicQueue:
             port.deliver(tag, deliveries)
         if machine.messages.is_timed and (due_ms := machine.due_ms()) is not None:
             self._timer.set(due_ms - machine.now_ms + 1)
-        self.pager.enforce_memory_limit()
+        has_messages = not machine.messages.is_empty
+        if has_messages or pager.is_paging:
+            pager.enforce_memory_limit()
+        return has_messages
 
     def _rang(self) -> None:
         """The timer fired: the head or the queue itself may expire."""

@@ -56,13 +56,17 @@ class QueueHandle(Protocol):
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         """Enqueue messages in order. The handle keeps them until the queue has answered (P12).
 
         Args:
             messages: In publish order.
             seqnos: The publisher's confirm numbers, one a message; None without confirms.
             publisher: Hears exactly one verdict for each of `seqnos`.
+
+        Returns:
+            True if the publisher may have to wait: ask `is_congested` and `slowdown_us`. False
+            where nothing waits that it could be ahead of, neither in the queue nor for the disk.
         """
         ...
 

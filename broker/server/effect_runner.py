@@ -55,6 +55,23 @@ class Client(Protocol):
         ...
 
 
+class _HeldBack:
+    """What the publishes of a list shall wait for.
+
+    Attributes:
+        queues: Queues that are behind, by incarnation; at 0 the way of direct replies.
+        slowdown_us: Microseconds, for consumers that lag.
+        channels: Keys of the channels that published to any of those.
+    """
+
+    __slots__ = ("channels", "queues", "slowdown_us")
+
+    def __init__(self) -> None:
+        self.queues: dict[int, Behind] = {}
+        self.slowdown_us = 0
+        self.channels: set[int] = set()
+
+
 class EffectRunner:
     """Runs the effects of one session.
 
@@ -73,16 +90,14 @@ class EffectRunner:
     __slots__ = (
         "_blocked",
         "_client",
-        "_congested",
         "_context",
         "_gets",
-        "_held",
+        "_held_back",
         "_is_running",
         "_later",
         "_ports",
         "_queues",
         "_session",
-        "_slowdown_us",
         "_throttle",
         "got_bytes",
         "is_full",
@@ -105,9 +120,7 @@ class EffectRunner:
         self._is_running = False
         self._gets: list[effects.QueueRequest] = []  # of clients that don't read
         self._blocked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
-        self._congested: dict[int, Behind] = {}  # by queue; at 0 the way of direct replies
-        self._slowdown_us = 0
-        self._held: set[int] = set()  # keys of channels that published to any of those
+        self._held_back: _HeldBack | None = None  # None: what is run waits for nothing
         self.is_full = False
         self.got_bytes = 0
 
@@ -139,18 +152,24 @@ class EffectRunner:
                     self._later = []
         finally:
             self._is_running = False
-        if self._held or self._congested:
-            queues, self._congested = self._congested, {}
-            slowdown_us, self._slowdown_us = self._slowdown_us, 0
-            channels, self._held = self._held, set()
-            self._throttle.hold(queues, slowdown_us, channels, self)
+        held_back = self._held_back
+        if held_back is not None:
+            self._held_back = None
+            self._throttle.hold(held_back.queues, held_back.slowdown_us, held_back.channels, self)
+
+    def _hold_back(self) -> _HeldBack:
+        """Return what the list that is run waits for, to be added to."""
+        if self._held_back is None:
+            self._held_back = _HeldBack()
+        return self._held_back
 
     def _block(self, effect: effects.PublishTo, handle: QueueHandle) -> None:
         """Keep a publish until its queue has room (P12)."""
         uid = effect.queue.uid
         self._blocked.setdefault(uid, []).append(effect)
-        self._congested[uid] = handle
-        self._held.add(effect.channel)
+        held_back = self._hold_back()
+        held_back.queues[uid] = handle
+        held_back.channels.add(effect.channel)
 
     def _is_behind_blocked(self, effect: effects.Effect) -> bool:
         """True if an effect has been put behind blocked ones of the same queue."""
@@ -203,16 +222,19 @@ class EffectRunner:
             return
         port = self._ports.get(effect.channel) or self._port(effect.channel)
         if effect.is_unit and isinstance(handle, StreamClient):
-            handle.publish_unit(effect.messages, effect.seqnos, port)
+            is_ahead = handle.publish_unit(effect.messages, effect.seqnos, port)
         else:
-            handle.publish(effect.messages, effect.seqnos, port)
-        if handle.is_congested:
-            self._congested[effect.queue.uid] = handle
-            self._held.add(effect.channel)
-        slowdown_us = handle.slowdown_us
-        if slowdown_us:
-            self._slowdown_us += slowdown_us * len(effect.messages)
-            self._held.add(effect.channel)
+            is_ahead = handle.publish(effect.messages, effect.seqnos, port)
+        if not is_ahead:
+            return
+        is_congested, slowdown_us = handle.is_congested, handle.slowdown_us
+        if not (is_congested or slowdown_us):
+            return
+        held_back = self._hold_back()
+        held_back.channels.add(effect.channel)
+        held_back.slowdown_us += slowdown_us * len(effect.messages)
+        if is_congested:
+            held_back.queues[effect.queue.uid] = handle
 
     def _request(self, effect: effects.QueueRequest) -> None:
         """Submit a command. A get waits for a client that has not read what it got before."""
@@ -338,7 +360,7 @@ class EffectRunner:
             effect.message,
         )
         if behind is not None:  # of two such ways the last: the first is met again
-            self._congested[0] = behind
+            self._hold_back().queues[0] = behind
 
     def _close_connection(self, effect: effects.CloseConnection) -> None:
         self._client.fail(effect.error)

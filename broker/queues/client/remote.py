@@ -157,20 +157,21 @@ class RemoteQueue:
 
     def publish(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         """Hold and send messages; reject them at once if there is no room or no server (P12)."""
-        self._publish(commands.Enqueue(messages), seqnos, publisher)
+        return self._publish(commands.Enqueue(messages), seqnos, publisher)
 
     def _publish(
         self, command: commands.Enqueue, seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         if self._is_deleted:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
-            return
+            return False
         token = PublishToken(publisher, seqnos)
         if self._is_down() or not self._add(command, token):
             self._end([CommandOutcome(token, 0, len(command.messages), False, None)])
+        return True
 
     def attach(self, checkout: commands.Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""

@@ -193,8 +193,6 @@ class QueuePager:
 
     def enforce_memory_limit(self) -> None:
         """After each batch: page out what exceeds the limit, one step a turn."""
-        if not self.is_paging and self._machine.messages.is_empty:
-            return
         ram_bytes, limit_bytes = self._machine.paging.ram_bytes, self.limit_bytes
         if limit_bytes is None:
             limit_bytes = DEEP_RAM_BYTES

@@ -74,15 +74,18 @@ class StreamClient(RemoteQueue):
 
     def publish_unit(
         self, messages: list[Message], seqnos: list[int] | None, publisher: PublisherPort
-    ) -> None:
+    ) -> bool:
         """Store all messages of a named publisher, or none.
 
         Args:
             messages: In publish order; those under one id are stored once.
             seqnos: The publisher's confirm numbers, one a message; None without confirms.
             publisher: Hears one verdict for each of `seqnos`, for all of them the same.
+
+        Returns:
+            As `publish`.
         """
-        self._publish(commands.EnqueueUnit(messages), seqnos, publisher)
+        return self._publish(commands.EnqueueUnit(messages), seqnos, publisher)
 
     def attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         """Attach a consumer."""

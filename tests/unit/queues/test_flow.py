@@ -57,6 +57,32 @@ def test_a_clogged_link_pauses_the_consumers_behind_it() -> None:
     assert [item.number for item in channel.delivered] == [1, 2]
 
 
+@pytest.mark.parametrize("is_consumed", [True, False])
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_a_publisher_is_ahead_where_a_message_or_the_disk_waits(
+    *, is_consumed: bool, is_durable: bool
+) -> None:
+    """Else nobody asks the queue whether the publisher shall wait."""
+    world = World()
+    home, here = world.nodes[A], Channel()
+    handle = home.registry.open(world.declare(durable=is_durable))
+    if is_consumed:
+        handle.attach(home.spec(no_ack=True), here, _ignore)
+    is_ahead = handle.publish([message(b"1")], None, here)
+    assert is_ahead is (is_durable or not is_consumed)
+    assert len(here.delivered) == is_consumed
+
+
+def test_a_publisher_may_be_ahead_of_what_consumers_hold_and_of_a_queue_elsewhere() -> None:
+    world = World()
+    queue = world.declare(durable=False)
+    home, here = world.nodes[A], Channel()
+    handle = home.registry.open(queue)
+    handle.attach(home.spec(no_ack=False), here, _ignore)
+    assert handle.publish([message(b"1")], None, here), "its memory is limited, too"
+    assert world.nodes[B].registry.open(queue).publish([message(b"2")], None, here)
+
+
 def filled_quorum_queue() -> tuple[World, RemoteQueue]:
     """Forty messages of a quarter MiB, led by A; what B's channels see of it."""
     world = World(A, B, C)

@@ -89,10 +89,11 @@ class Sink:
     def has_room(self, messages: list[Any]) -> bool:
         return True
 
-    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
         self.count += len(messages)
         if seqnos is not None:
             publisher.confirmed(seqnos)
+        return True
 
     def attach(self, checkout: Checkout, port: Any, done: Callable[[object], None]) -> None:
         done(None)

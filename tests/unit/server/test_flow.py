@@ -82,9 +82,9 @@ class Full(Slow, RemoteQueue):
     def has_room(self, messages: list[Message]) -> bool:
         return not self.is_congested
 
-    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
         self.happened.append(f"publish {len(messages)}")
-        super().publish(messages, seqnos, publisher)
+        return super().publish(messages, seqnos, publisher)
 
     def submit(self, command: ChannelCommand, done: Callable[[object], None] | None = None) -> None:
         if isinstance(command, Purge | Release):
@@ -98,10 +98,11 @@ class Full(Slow, RemoteQueue):
 class Narrow(Full):
     """It has room for one publish at a time."""
 
-    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
         assert not self.is_congested
         super().publish(messages, seqnos, publisher)
         self.is_congested = True
+        return True
 
 
 class Queues(Node):

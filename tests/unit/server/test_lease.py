@@ -20,8 +20,9 @@ class Slow(Sink):
     publisher: Any = None
     consumer: Any = None
 
-    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
         self.publisher = publisher
+        return True
 
     def attach(self, checkout: Any, port: Any, done: Callable[[object], None]) -> None:
         self.consumer = port

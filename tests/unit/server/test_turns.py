@@ -33,9 +33,9 @@ def works(took_ms: float) -> None:
 class Dear(Slow):
     """Each batch for it takes the loop 3 ms."""
 
-    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+    def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
         works(DEAR_MS)
-        super().publish(messages, seqnos, publisher)
+        return super().publish(messages, seqnos, publisher)
 
 
 def dear(queue: str = "a") -> bytes:
@@ -109,10 +109,10 @@ async def test_time_that_other_processes_take_is_not_the_publishers() -> None:
     clock = VirtualClock()
 
     class Preempted(Slow):
-        def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> None:
+        def publish(self, messages: list[Any], seqnos: list[int] | None, publisher: Any) -> bool:
             works(DEAR_MS)
             clock.others_ms += DEAR_MS
-            super().publish(messages, seqnos, publisher)
+            return super().publish(messages, seqnos, publisher)
 
     node = Queues(a=Preempted())
     node.context.clock = clock
