@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from broker.counters import MessageCounts
 from broker.errors import Refusal
@@ -51,7 +51,7 @@ from broker.message import Message
 from broker.metadata.queue_settings import QueueSettings
 from broker.metadata.records import Queue
 from broker.ports import ConsumerPort, Done, PublisherPort, QueueDetails, QueueLook
-from broker.queues.confirm_tracker import ConfirmTracker
+from broker.queues.confirm_tracker import AppliedBatch, ConfirmTracker
 from broker.queues.dead_letters import DeadLetters, DeadLetterSource, SafeDeaths
 from broker.queues.disk_copy import DiskCopy
 from broker.queues.envelopes import replies_by_node
@@ -81,28 +81,6 @@ from broker.queues.timing import DueTimer
 
 def _nothing() -> None:
     """No-op: the caller does not wait for the delete."""
-
-
-class _Applied(NamedTuple):
-    """A batch that a mirrored queue has applied and not confirmed. A `Waiter`; `serve` follows.
-
-    Attributes:
-        machine: The queue's machine.
-        position: Position of the ledger after the batch.
-        verdicts: The verdicts on its publishes and settles.
-    """
-
-    machine: QueueMachine
-    position: int
-    verdicts: list[Verdict]
-
-    def safe(self) -> None:
-        """Release its verdicts."""
-        self.machine.mark_durable(self.position)
-        self.machine.effects.verdicts += self.verdicts
-
-    def lost(self) -> None:
-        """No-op: the batch is not answered, so its sender repeats it to the next master."""
 
 
 class ClassicQueue:
@@ -286,11 +264,12 @@ class ClassicQueue:
             if seqnos is not None:
                 publisher.confirmed(seqnos)  # as RabbitMQ does for a queue that was deleted
             return False
-        machine = self.machine
-        machine.messages.set_time(self._clock.now_ms())
-        refused = machine.enqueue(messages)
-        # At the machine's time, or a message with TTL 0 may be a millisecond late.
-        has_messages = self._serve(is_timed=True)
+        machine, refused, has_messages = self.machine, [], False
+        if len(messages) != 1 or not self._hand_over(messages[0]):
+            machine.messages.set_time(self._clock.now_ms())
+            refused = machine.enqueue(messages)
+            # At the machine's time, or a message with TTL 0 may be a millisecond late.
+            has_messages = self._serve(is_timed=True)
         if seqnos is not None:
             self._confirm_tracker.confirm(messages, seqnos, refused, publisher)
         return (
@@ -300,6 +279,25 @@ class ClassicQueue:
             or machine.messages.limits.rules.is_dead_lettered
             or not self._gate.is_open  # mirrors may be behind
         )
+
+    def _hand_over(self, message: Message) -> bool:
+        """Deliver a publish to the consumer that waits for it; False if it is to be enqueued."""
+        machine = self.machine
+        if self.pager.is_over or not self._gate.is_open or not machine.capacity.is_able:
+            return False
+        handed = machine.consumers.hand_over(machine.messages, message)
+        if handed is None:
+            return False
+        consumer, items = handed
+        port = self._consumers.port(consumer.key)
+        if port is None:  # on another node
+            machine.recorder.effects.deliveries[consumer.key] = items
+            self._serve()
+        else:
+            port.deliver(consumer.tag, items)
+            if not consumer.no_ack or self.pager.is_paging:
+                self.pager.enforce_memory_limit()
+        return True
 
     def _attach(self, checkout: Checkout, port: ConsumerPort, done: Done) -> None:
         if self._refuses(done):
@@ -455,7 +453,7 @@ class ClassicQueue:
         self._serve()
         if copies is not None:
             if has_ledger or verdicts:
-                copies.when_replicated(_Applied(self.machine, last, verdicts))
+                copies.when_replicated(AppliedBatch(self.machine, last, verdicts))
         elif has_ledger or self.settings.dedup_size:  # a duplicate waits for its original's sync
             self._unsynced.append(last)
             self._journal.when_synced(self._synced)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.errors import Refusal
+from broker.fifo.effects import Verdict
+from broker.fifo.machine import QueueMachine
 from broker.message import Message
 from broker.ports import Done, Journal, PublisherPort
 from broker.queues.flow import JOURNAL_BEHIND_BYTES
@@ -40,6 +42,28 @@ class _UnansweredSettle(NamedTuple):
 
     def lost(self) -> None:
         self.done(self.refusal)
+
+
+class AppliedBatch(NamedTuple):
+    """A batch that a mirrored queue has applied and not confirmed. A `Waiter`; `serve` follows.
+
+    Attributes:
+        machine: The queue's machine.
+        position: Position of the ledger after the batch.
+        verdicts: The verdicts on its publishes and settles.
+    """
+
+    machine: QueueMachine
+    position: int
+    verdicts: list[Verdict]
+
+    def safe(self) -> None:
+        """Release its verdicts."""
+        self.machine.mark_durable(self.position)
+        self.machine.effects.verdicts += self.verdicts
+
+    def lost(self) -> None:
+        """No-op: the batch is not answered, so its sender repeats it to the next master."""
 
 
 class _WaitingPublisher(NamedTuple):

@@ -63,6 +63,11 @@ class LocalConsumers:
             checkout = msgspec.structs.replace(local.checkout, prefetch=prefetch)
             self._found[channel_id, tag] = local._replace(checkout=checkout)
 
+    def port(self, key: Key) -> ConsumerPort | None:
+        """Return a consumer's port; None if it is on another node."""
+        local = self._found.get(key)
+        return None if local is None else local.port
+
     def take_due(
         self, deliveries: dict[Key, list[Delivery]]
     ) -> list[tuple[ConsumerPort, str, list[Delivery]]]:

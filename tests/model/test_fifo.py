@@ -138,6 +138,22 @@ class QueueLife(RuleBasedStateMachine):
         assert self.machine.enqueue(messages) == self.model.publish(messages)
         self._pump()
 
+    @precondition(lambda self: self.machine.messages.positions is None)  # else by entries only
+    @rule(messages=MESSAGES)
+    def hand_over(self, messages):
+        """Publishes of which each is handed over where that is possible, as if it were enqueued."""
+        self._pump()
+        for each in messages:
+            handed = self.machine.consumers.hand_over(self.machine.messages, each)
+            if handed is None:
+                refused = self.machine.enqueue([each])
+            else:
+                consumer, items = handed
+                self.machine.effects.deliveries[consumer.key] = items
+                refused = []
+            assert refused == self.model.publish([each])
+            self._pump()
+
     @precondition(_has_consumers)
     @rule(
         channel_id=CHANNEL_IDS,

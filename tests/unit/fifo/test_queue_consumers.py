@@ -15,6 +15,7 @@ from broker.fifo.commands import (
     Settle,
 )
 from broker.fifo.config import QueueConfig, classic_config, quorum_config
+from broker.fifo.limits import Rules
 from broker.fifo.machine import QueueMachine
 from broker.fifo.replica import LedgerReplica
 from tests.model.fifo_model import message
@@ -41,6 +42,61 @@ def _given(machine: QueueMachine, count: int = 0) -> dict[str, list[int]]:
     machine.pump()
     found = machine.take_effects().deliveries
     return {tag: [item.number for item in items] for (_, tag), items in found.items()}
+
+
+@pytest.mark.parametrize("prefetch", [0, 2])
+@pytest.mark.parametrize("no_ack", [True, False])
+def test_what_is_handed_over_leaves_the_state_that_enqueue_and_pump_leave(*, no_ack, prefetch):
+    machines = [_classic(), _classic()]
+    told = []
+    for machine in machines:
+        for tag in "ab":
+            machine.apply_command(Checkout(HERE, tag, no_ack=no_ack, prefetch=prefetch))
+        machine.pump()
+    for _ in range(5):
+        given = _given(machines[0], 1)
+        handed = machines[1].consumers.hand_over(machines[1].messages, message())
+        if handed is None:
+            assert _given(machines[1], 1) == given
+        else:
+            consumer, items = handed
+            assert {consumer.tag: [item.number for item in items]} == given
+        told.append(handed is not None)
+    assert told == [True] * (4 if prefetch and not no_ack else 5) + [False] * (5 - sum(told))
+    assert machines[0].snapshot() == machines[1].snapshot()
+    counted = [machine.messages.counts.values() for machine in machines]
+    assert counted[0] == counted[1]
+    assert not machines[1].take_effects()
+
+
+def test_what_is_handed_over_overtakes_nothing():
+    machine = _classic()
+    assert machine.consumers.hand_over(machine.messages, message()) is None, "nobody consumes"
+    machine.enqueue([message()])
+    machine.apply_command(Checkout(HERE, "t"))
+    assert machine.consumers.hand_over(machine.messages, message()) is None, "one is ready"
+    machine.pump()
+    assert machine.consumers.hand_over(machine.messages, message()) is None, "one is due"
+    machine.take_effects()
+    assert machine.consumers.hand_over(machine.messages, message()) is not None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dedup_size": 5},
+        {"ledger": "all"},
+        {"ledger": "persistent"},
+        {"order": "priority", "priority_max": 3},
+        {"rules": Rules(message_ttl_ms=1)},
+        {"rules": Rules(max_length=1, overflow="reject-publish")},
+    ],
+)
+def test_nothing_is_handed_over_where_more_is_to_be_done(options):
+    machine = _classic(**options)
+    machine.apply_command(Checkout(HERE, "t"))
+    machine.pump()
+    assert machine.consumers.hand_over(machine.messages, message()) is None
 
 
 def test_consumers_take_turns_and_the_blocked_leave_theirs():
