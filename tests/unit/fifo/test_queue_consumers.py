@@ -81,6 +81,18 @@ def test_what_is_handed_over_overtakes_nothing():
     assert machine.consumers.hand_over(machine.messages, message()) is not None
 
 
+def test_nothing_is_handed_over_while_messages_are_on_disk():
+    machine = _classic()
+    machine.enqueue([message() for _ in range(9)])
+    machine.paging.page_out(0, durable=False)
+    machine.apply_command(Checkout(HERE, "t"))
+    machine.pump()
+    machine.take_effects()
+    assert machine.messages.ready.is_paged
+    assert machine.messages.ready.at_hand() == 0
+    assert machine.consumers.hand_over(machine.messages, message()) is None
+
+
 @pytest.mark.parametrize(
     "options",
     [
