@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from broker.amqp.commands import Command
 from broker.amqp.connection import (
@@ -28,7 +28,6 @@ from broker.amqp.connection import (
     State,
     UpdateSecret,
 )
-from broker.amqp.sasl import EXTERNAL
 from broker.doors.proxy_header import Ends
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
@@ -36,9 +35,8 @@ from broker.metadata.commands import EndConnection
 from broker.server.connection_facts import ConnectionInfo, machine_settings
 from broker.server.context import ServerContext
 from broker.server.effect_runner import EffectRunner
-from broker.server.entrance.logins import Found, LoginAttempt
-from broker.server.entrance.tls import TlsFacts, certified_name
-from broker.server.opening import facts_of, session_of
+from broker.server.entrance.tls import TlsFacts
+from broker.server.opening import LoginDialogue, facts_of, session_of
 from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, HalfSentVerdict
 from broker.server.shares.turns import SLICE_MS, has_hung_up
 from broker.server.sockets.socket_io import FULL_BYTES, Reads, fit
@@ -46,9 +44,6 @@ from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
 from broker.session.basic_publish import WORK_MAX
 from broker.session.effects import Effect
 from broker.session.session import Session
-
-if TYPE_CHECKING:
-    from broker.metadata.records import User
 
 _log = logging.getLogger(__name__)
 
@@ -100,13 +95,13 @@ class AmqpConnection(asyncio.Protocol):
         "_delivered_bytes",
         "_ended",
         "_half_sent",
-        "_is_checking",
         "_is_cut",
         "_is_glutted",
         "_is_going_on",
         "_is_mute",
         "_is_reading",
         "_is_released",
+        "_login",
         "_machine",
         "_stalled",
         "_taken",
@@ -114,7 +109,6 @@ class AmqpConnection(asyncio.Protocol):
         "_timer",
         "_transport",
         "_turn",
-        "_user",
         "effect_runner",
         "info",
         "is_marked",
@@ -141,7 +135,7 @@ class AmqpConnection(asyncio.Protocol):
         )
         self.effect_runner: EffectRunner | None = None
         self._transport: asyncio.Transport | None = None
-        self._user: User | None = None
+        self._login = LoginDialogue(context, self.info, self._machine)
         self._alarms = context.alarms
         self._is_reading = True
         self._throttle = Throttle(context.clock, self)
@@ -156,7 +150,6 @@ class AmqpConnection(asyncio.Protocol):
         self._taken: tuple[int, int] | None = None  # bytes a slow reader took, and when we looked
         self._is_released = False
         self._timer: asyncio.TimerHandle | None = None  # of a short heartbeat interval
-        self._is_checking = False  # in the call that checks a login
 
     # asyncio.Protocol
 
@@ -309,7 +302,7 @@ class AmqpConnection(asyncio.Protocol):
         if self._is_going_on:
             return
         self._is_going_on = True
-        user = self._user
+        user = self._login.user
         if user is not None and self._turn.is_costly(self._context.clock.monotonic_ms()):
             self._context.turns.enter(user.name, self.info.connection_id, self._go_on)
         else:
@@ -509,6 +502,9 @@ class AmqpConnection(asyncio.Protocol):
                 self._write(session.out, now_ms)
         self._context.outbox.mark(self)
 
+    def _read_on(self) -> None:
+        self._receive(b"")
+
     def resume(self) -> None:
         """The lease is there: run and write what waited for it (P4)."""
         if self._stalled and not self._is_cut:
@@ -657,7 +653,7 @@ class AmqpConnection(asyncio.Protocol):
         while events and not self._is_early(events[0]):  # else `flush` comes back to it
             event = events.pop(0)
             if isinstance(event, Authenticate):
-                self._authenticate(event)
+                self._login.ask(event, self._read_on)
             elif isinstance(event, OpenVhost):
                 self._open(event.vhost)
             elif isinstance(event, UpdateSecret):
@@ -673,49 +669,10 @@ class AmqpConnection(asyncio.Protocol):
             return False
         return self._context.clock.monotonic_ms() - event.at_ms < CLOSE_WAITS_MS
 
-    def _authenticate(self, event: Authenticate) -> None:
-        info, context = self.info, self._context
-        logins, done = context.doors.logins, partial(self._answer_login, event)
-        refusal = ""
-        if event.mechanism == EXTERNAL:
-            event.username, refusal = certified_name(info.tls, context.settings)
-        attempt = LoginAttempt(
-            "amqp091", info.peer_host, event.username, event.password, is_loopback=info.is_loopback
-        )
-        self._is_checking = True
-        if event.mechanism == EXTERNAL:
-            done(logins.check_certificate(context.access, attempt, refusal))
-        else:
-            logins.check(context.access, attempt, done)
-        self._is_checking = False
-
-    def _answer_login(self, event: Authenticate, found: Found) -> None:
-        """Let the user in or not; the client may have gone meanwhile."""
-        machine = self._machine
-        if self._transport is None or machine.state is not State.AUTHENTICATING:
-            return
-        refusal = found if isinstance(found, str) else ""
-        self._context.events.login(
-            event.username, self.info.login_headers(event.mechanism), refusal
-        )
-        if isinstance(found, str):
-            if self._context.doors.logins.is_first_failure(self.info.peer_host):
-                text = "%s login refused: user '%s' - %s"
-                _log.error(text, event.mechanism, event.username, found)
-            machine.refused(
-                f"Login was refused using authentication mechanism {event.mechanism}. "
-                "For details see the broker logfile."
-            )
-        else:
-            self._user = found
-            self._half_sent.opened(found.name)
-            machine.authenticated(found.name)
-        if not self._is_checking:  # it came late: what lay behind it is carried out now
-            self._receive(b"")
-
     def _open(self, vhost: str) -> None:
-        context, user = self._context, self._user
+        context, user = self._context, self._login.user
         assert user is not None  # the machine opens after authentication only
+        self._half_sent.opened(user.name)
         most = context.settings.connection_max
         refusal = context.access.opening_refusal(user.name, vhost, most)
         if refusal is not None:
@@ -735,7 +692,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def _update_secret(self, reason: str) -> None:
         """Users of our own database have no secret that ends; their rights are looked at again."""
-        session, user = self.session, self._user
+        session, user = self.session, self._login.user
         if session is None or user is None or session.is_closed:
             return
         if self._context.catalogue.user(user.name) is None:
