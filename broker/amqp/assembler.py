@@ -7,7 +7,8 @@ A chunk is walked once. What most chunks hold is recognised in one step each:
    properties are stepped over (`content.facts_at`).
 2. *A publish of the same shape*: its bytes are those of a publish before in all that decides
    something (`shape`), so one unpack stands for all parsing. Most publishers send such: ids, times
-   and bodies differ.
+   and bodies differ. Where such a publish is all that a read has brought, the connection asks the
+   shape itself and comes by here no more (`Shape.single`).
 3. *The same publish again*: method frame, header frame and body frame header are byte for byte
    those of the publish before, so one comparison stands for all parsing. Load generators send
    such.
@@ -135,6 +136,7 @@ class Assembler:
         has_channel_zero: A method of channel 0 came out; the caller resets it.
         has_content: A content has come, or begun to.
         is_lost: The frame boundaries are lost: nothing comes out any more.
+        shape: Of the publishes that come now; `NO_SHAPE` while none is known, and once refusing.
     """
 
     __slots__ = (
@@ -145,7 +147,6 @@ class Assembler:
         "_partials",
         "_pieces",
         "_repeat",
-        "_shape",
         "_single_max",
         "frame_max",
         "has_channel_zero",
@@ -153,6 +154,7 @@ class Assembler:
         "is_lost",
         "max_message_size",
         "partial_bytes",
+        "shape",
     )
 
     def __init__(self, *, frame_max: int, max_message_size: int) -> None:
@@ -165,7 +167,7 @@ class Assembler:
         self._needed = 0
         self._partials: dict[int, Partial] = {}
         self._repeat = _NO_REPEAT
-        self._shape = NO_SHAPE
+        self.shape = NO_SHAPE
         self._last_prefix = b""  # of a publish: the next one is looked at beside it
         self._is_refusing = False  # a hard fault was found or sent
         self.is_lost = False
@@ -175,7 +177,7 @@ class Assembler:
         """Take the negotiated limit, at a frame boundary."""
         self.frame_max = frame_max
         self._single_max = min(frame_max, self.max_message_size)
-        self._shape = NO_SHAPE
+        self.shape = NO_SHAPE
 
     @property
     def missing_bytes(self) -> int:
@@ -183,10 +185,15 @@ class Assembler:
         partials = self._partials.values()
         return sum(partial.remaining for partial in partials if not partial.is_dropped)
 
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is unfinished: no frame, and no content of any channel."""
+        return not (self._pieces or self._partials)
+
     def refuse(self) -> None:
         """From now on only connection.close and close-ok come out: we have sent a close."""
         self._is_refusing = True
-        self._shape = NO_SHAPE
+        self.shape = NO_SHAPE
         self._drop_partials()
 
     def forget(self) -> None:
@@ -217,7 +224,7 @@ class Assembler:
             frame = b"".join(self._pieces)
             self._pieces.clear()
             self._take(frame, 0, out)
-        shape = self._shape  # most chunks of a publisher are such publishes, to their end
+        shape = self.shape  # most chunks of a publisher are such publishes, to their end
         if (
             shape.start
             and data.startswith(shape.start, pos)
@@ -310,7 +317,7 @@ class Assembler:
         repeat = self._repeat
         if repeat.prefix and data.startswith(repeat.prefix, pos):
             pos = self._same_again(data, pos, repeat, out)
-        shape = self._shape
+        shape = self.shape
         is_next = shape.start and data.startswith(shape.start, pos)
         if is_next and shape.channel not in self._partials:
             pos = self._same_shape(data, pos, shape, out)
@@ -356,11 +363,11 @@ class Assembler:
         start, unpack, deciding = shape.start, shape.layout.unpack_from, shape.deciding
         method_size, total, header_size = shape.method_size, shape.total_size, shape.header_size
         channel, facts, route = shape.channel, shape.facts, shape.route
-        exchange, routing_key = route.exchange, route.routing_key
+        exchange, routing_key = shape.exchange, shape.routing_key
         mandatory, immediate = route.mandatory, route.immediate
-        persistent, ttl_ms, priority = facts.persistent, facts.ttl_ms, facts.priority
+        persistent, ttl_ms, priority = shape.persistent, shape.ttl_ms, shape.priority
         append, starts, size_of_chunk = out.append, data.startswith, len(data)
-        behind, single_max = len(start), self._single_max
+        behind, body_max = len(start), shape.body_max
         last, had = size_of_chunk - total, len(out)
         while pos < last and starts(start, pos):
             values = unpack(data, pos + behind)
@@ -371,7 +378,7 @@ class Assembler:
                 or data[end - 1] != FRAME_END
                 or values[-1] != body_size
                 or values[1:-1] != deciding
-                or not 0 < body_size <= single_max
+                or not 0 < body_size <= body_max
             ):
                 break
             append(
@@ -405,7 +412,7 @@ class Assembler:
         assert isinstance(last, Publish), "only publishes have shapes"
         size = header_size + FRAME_OVERHEAD + FRAME.size
         if last.message.content.startswith(before.message.content[:size]):
-            self._shape = NO_SHAPE
+            self.shape = NO_SHAPE
 
     def _publishes(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Take publishes that lie complete and sound at `pos`.
@@ -511,7 +518,7 @@ class Assembler:
             return
         start = prefix[: header - pos + BODY_SIZE_AT]
         if before.startswith(start) or data.startswith(start, end):
-            self._shape = shape_of(data, pos, header, route, message, facts)
+            self.shape = shape_of(data, pos, header, route, message, facts, self._single_max)
 
     def _tail(self, data: bytes, pos: int, out: list[Command]) -> int:
         """Take the frames too small for `_START`: heartbeats, and garbage."""

@@ -69,6 +69,7 @@ from broker.amqp.frames import (
     PROTOCOL_HEADER,
     method_frame,
 )
+from broker.amqp.shape import NO_SHAPE, Shape
 from broker.errors import AmqpError, ReplyCode
 
 GRACE_MS: Final = 3_000
@@ -268,6 +269,18 @@ class ConnectionMachine:
             self.held += data
             return self._shake_hands()
         return []
+
+    @property
+    def steady_shape(self) -> Shape:
+        """The shape of a publish that the next chunk may be, as it lies; `NO_SHAPE`: of none."""
+        if self.held or self.is_blocked or not self.assembler.is_whole:
+            return NO_SHAPE
+        return self.assembler.shape
+
+    def heard(self, now_ms: int) -> None:
+        """A chunk was taken that is one publish of the steady shape: no need to `receive` it."""
+        self._now_ms = now_ms
+        self._heard_ms = now_ms
 
     @property
     def has_input(self) -> bool:

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from broker.amqp.content import HEADER_FIXED_SIZE, PropertyFacts, free_spans
-from broker.amqp.frames import FRAME, FRAME_OVERHEAD
+from broker.amqp.frames import FRAME, FRAME_END, FRAME_OVERHEAD
 from broker.amqp.partial import Route
 from broker.message import Message
 
@@ -52,6 +52,13 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
         route: Its method.
         facts: Of its properties.
         header_size: Size in bytes of the header frame's payload.
+        body_max: Largest body in bytes that may come in one frame.
+        exchange: Of the route. This and what follows is here again so that `single` reads one
+            object: a burst of many publishers finds little of it in the processor's caches.
+        routing_key: Of the route.
+        persistent: Of the facts.
+        ttl_ms: Of the facts.
+        priority: Of the facts.
     """
 
     start: bytes
@@ -63,6 +70,43 @@ class Shape(msgspec.Struct, frozen=True, gc=False):
     route: Route
     facts: PropertyFacts
     header_size: int
+    body_max: int
+    exchange: str
+    routing_key: str
+    persistent: bool
+    ttl_ms: int
+    priority: int
+
+    def single(self, data: bytes) -> Message | None:
+        """Return the message of a chunk that is one publish of this shape and nothing else.
+
+        Args:
+            data: The chunk. No frame or content is unfinished before it.
+
+        Returns:
+            None where it is anything else.
+        """
+        body_size = len(data) - self.total_size
+        if (
+            not 0 < body_size <= self.body_max
+            or not data.startswith(self.start)
+            or data[-1] != FRAME_END
+        ):
+            return None
+        values = self.layout.unpack_from(data, len(self.start))
+        if values[0] != body_size or values[-1] != body_size or values[1:-1] != self.deciding:
+            return None
+        return Message(
+            self.exchange,
+            self.routing_key,
+            data[self.method_size :],
+            self.channel,
+            self.header_size,
+            body_size,
+            self.persistent,
+            self.ttl_ms,
+            self.priority,
+        )
 
 
 @lru_cache(maxsize=LAYOUTS_MAX)
@@ -71,12 +115,32 @@ def _layout(codes: str) -> struct.Struct:
 
 
 NO_SHAPE: Final = Shape(
-    b"", 0, 0, _layout(""), (), 0, Route("", "", False, False), PropertyFacts(), 0
+    start=b"",
+    method_size=0,
+    total_size=0,
+    layout=_layout(""),
+    deciding=(),
+    channel=0,
+    route=Route("", "", False, False),
+    facts=PropertyFacts(),
+    header_size=0,
+    body_max=0,
+    exchange="",
+    routing_key="",
+    persistent=False,
+    ttl_ms=-1,
+    priority=0,
 )
 
 
 def shape_of(
-    data: bytes, pos: int, header: int, route: Route, message: Message, facts: PropertyFacts
+    data: bytes,
+    pos: int,
+    header: int,
+    route: Route,
+    message: Message,
+    facts: PropertyFacts,
+    body_max: int,
 ) -> Shape:
     """Return the shape of a publish that is complete and sound.
 
@@ -87,6 +151,7 @@ def shape_of(
         route: Its method.
         message: What it brings.
         facts: Of its properties.
+        body_max: Largest body in bytes that may come in one frame.
 
     Returns:
         `NO_SHAPE` where its header is larger than `HEADER_MAX`.
@@ -104,13 +169,19 @@ def shape_of(
     layout = _layout("".join(codes))
     sizes_at = header + BODY_SIZE_AT
     return Shape(
-        data[pos:sizes_at],
-        header - pos,
-        header - pos + header_size + 2 * FRAME_OVERHEAD,
-        layout,
-        layout.unpack_from(data, sizes_at)[1:-1],
-        message.channel,
-        route,
-        facts,
-        header_size,
+        start=data[pos:sizes_at],
+        method_size=header - pos,
+        total_size=header - pos + header_size + 2 * FRAME_OVERHEAD,
+        layout=layout,
+        deciding=layout.unpack_from(data, sizes_at)[1:-1],
+        channel=message.channel,
+        route=route,
+        facts=facts,
+        header_size=header_size,
+        body_max=body_max,
+        exchange=route.exchange,
+        routing_key=route.routing_key,
+        persistent=facts.persistent,
+        ttl_ms=facts.ttl_ms,
+        priority=facts.priority,
     )

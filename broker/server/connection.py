@@ -28,6 +28,7 @@ from broker.amqp.connection import (
     State,
     UpdateSecret,
 )
+from broker.amqp.shape import NO_SHAPE
 from broker.doors.proxy_header import Ends
 from broker.errors import AmqpError, ReplyCode
 from broker.message import Message
@@ -41,7 +42,7 @@ from broker.server.shares.half_sent import IDLE_MS, PROGRESS_MS, HalfSentOf, Hal
 from broker.server.shares.turns import SLICE_MS, has_hung_up
 from broker.server.sockets.socket_io import FULL_BYTES, Reads, fit
 from broker.server.throttle import TURN_COMMANDS_MIN, Throttle, Turn
-from broker.session.basic_publish import WORK_MAX
+from broker.session.basic_publish import WORK_MAX, PreparedPublish
 from broker.session.effects import Effect
 from broker.session.session import Session
 
@@ -95,6 +96,7 @@ class AmqpConnection(asyncio.Protocol):
         "_delivered_bytes",
         "_ended",
         "_half_sent",
+        "_has_got",
         "_is_cut",
         "_is_glutted",
         "_is_going_on",
@@ -103,6 +105,7 @@ class AmqpConnection(asyncio.Protocol):
         "_is_released",
         "_login",
         "_machine",
+        "_prepared",
         "_stalled",
         "_taken",
         "_throttle",
@@ -140,9 +143,11 @@ class AmqpConnection(asyncio.Protocol):
         self._is_reading = True
         self._throttle = Throttle(context.clock, self)
         self._delivered_bytes = 0  # in this turn
+        self._has_got = False  # by basic.get, since the last flush
         self._is_glutted = False  # it asks and does not read
         self._stalled: list[Command] = []
         self._turn = Turn()
+        self._prepared: PreparedPublish | None = None
         self._is_cut = False  # what is stalled waits for its turn, not for the lease
         self._is_going_on = False
         self._is_mute = False
@@ -166,11 +171,45 @@ class AmqpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Run one chunk through machine and session; a stranger's waits for its turn."""
-        if self.session is not None:
-            self._receive(data)
+        session, prepared, machine = self.session, self._prepared, self._machine
+        if session is not None:
+            if prepared is None or not self._publish(prepared, data):
+                self._receive(data)
+                if machine.assembler.shape is not NO_SHAPE:
+                    self._prepared = session.prepare(machine.steady_shape, prepared)
             self._context.outbox.flush_if_many()
         elif not self._context.doors.turns.run(self.info.peer_host, partial(self._receive, data)):
             self.pause_reading()  # a flush reads on
+
+    def _publish(self, prepared: PreparedPublish, data: bytes) -> bool:
+        """Carry out a read that brings one publish like the last one.
+
+        Returns:
+            False if nothing was done: `_receive` does it.
+        """
+        machine, context, runner = self._machine, self._context, self.effect_runner
+        shape, size = prepared.shape, len(data)
+        if (
+            machine.assembler.shape is not shape
+            or self._alarms.reason
+            or not self._is_reading  # something is stalled or blocked, and this is behind it
+            or size >= FULL_BYTES
+            or runner is None
+        ):
+            return False
+        message = shape.single(data)
+        now_ms = context.clock.monotonic_ms()
+        if message is None or not context.lease.is_valid(now_ms):
+            return False
+        effect = prepared.publish(message)
+        if effect is None:
+            return False
+        machine.heard(now_ms)
+        self.info.received_bytes += size
+        self.info.reads += 1
+        context.turns.others_ms = now_ms
+        runner.publish(effect)
+        return True
 
     def _receive(self, data: bytes) -> None:
         if self._transport is None:
@@ -203,11 +242,7 @@ class AmqpConnection(asyncio.Protocol):
     def _mark_if_due(self) -> None:
         """Have `flush` called if it has something to do: not after a publish without a confirm."""
         session, machine = self.session, self._machine
-        is_idle = (
-            session is not None
-            and self._is_reading
-            and not (session.out or session.news or session.unfinished)
-        )
+        is_idle = session is not None and self._is_reading and not (session.out or session.is_due)
         if not is_idle or machine.out or machine.events:
             self._context.outbox.mark(self)
 
@@ -428,19 +463,18 @@ class AmqpConnection(asyncio.Protocol):
             self._run_events()
         out = self._machine.out
         if session is not None:
-            if session.news:
+            if session.is_due:
                 session.flush()
+                if session.unfinished:
+                    self._go_on_soon()
             if session.out and (self._context.lease.is_valid(now_ms) or self._may_speak(now_ms)):
-                # The machine's own frames come last: a close follows what it closes.
-                out[:0] = session.out
-                session.out.clear()
-        if out:
+                self._write(session.out, now_ms)
+        if out:  # the machine's own frames come last: a close follows what it closes
             self._write(out, now_ms)
         self._delivered_bytes = 0
-        if self.effect_runner is not None and self.effect_runner.got_bytes:
+        if self._has_got and self.effect_runner is not None:
+            self._has_got = False
             self.effect_runner.go_on()
-        if session is not None and session.unfinished:
-            self._go_on_soon()
         if not self._is_reading:
             self.resume_reading()
 
@@ -501,6 +535,10 @@ class AmqpConnection(asyncio.Protocol):
             if session is not None and session.out and self._may_speak(now_ms):
                 self._write(session.out, now_ms)
         self._context.outbox.mark(self)
+
+    def got(self) -> None:
+        """Have the next basic.get wait until this one's message is written."""
+        self._has_got = True
 
     def _read_on(self) -> None:
         self._receive(b"")

@@ -50,6 +50,10 @@ class Client(Protocol):
         """About so many bytes were just delivered."""
         ...
 
+    def got(self) -> None:
+        """A basic.get has brought a message: `go_on` when it is written."""
+        ...
+
     def fail(self, error: AmqpError) -> None:
         """End the connection with a hard error."""
         ...
@@ -83,8 +87,6 @@ class EffectRunner:
 
     Attributes:
         is_full: True while the client does not read: no basic.get is executed then (`go_on`).
-        got_bytes: Bytes that basic.get brought in this turn; the connection sets it to 0 when they
-            are written.
     """
 
     __slots__ = (
@@ -92,6 +94,7 @@ class EffectRunner:
         "_client",
         "_context",
         "_gets",
+        "_got_bytes",
         "_held_back",
         "_is_running",
         "_later",
@@ -99,7 +102,6 @@ class EffectRunner:
         "_queues",
         "_session",
         "_throttle",
-        "got_bytes",
         "is_full",
     )
 
@@ -116,13 +118,14 @@ class EffectRunner:
         self._client = client
         self._throttle = throttle
         self._ports: dict[int, ChannelPort] = {}
-        self._later: list[effects.Effect] = []  # of answers that came while a list is run
+        # None where there is none: to look whether a list is empty is to read the list, too.
+        self._later: list[effects.Effect] | None = None  # of answers that came while a list is run
         self._is_running = False
         self._gets: list[effects.QueueRequest] = []  # of clients that don't read
-        self._blocked: dict[int, list[effects.Effect]] = {}  # by queue: it can't take them yet
+        self._blocked: dict[int, list[effects.Effect]] | None = None  # by queue: it has no room yet
         self._held_back: _HeldBack | None = None  # None: what is run waits for nothing
+        self._got_bytes = 0  # by basic.get, since `go_on`
         self.is_full = False
-        self.got_bytes = 0
 
     def run(self, asked: list[effects.Effect]) -> None:
         """Execute effects in order. Effects that one of them causes run after the whole list.
@@ -137,25 +140,43 @@ class EffectRunner:
                 if _is_set_active(effect):
                     self._HANDLERS[type(effect)](self, effect)
                 else:
-                    self._later.append(effect)
+                    self._put_later(effect)
             return
         handlers = self._HANDLERS
+        todo: list[effects.Effect] | None = asked
         self._is_running = True
         try:
-            while asked:
-                for effect in asked:
-                    if self._blocked and self._is_behind_blocked(effect):
+            while todo:
+                for effect in todo:
+                    if self._blocked is not None and self._is_behind_blocked(effect):
                         continue
                     handlers[type(effect)](self, effect)
-                asked = self._later
-                if asked:
-                    self._later = []
+                todo, self._later = self._later, None
         finally:
             self._is_running = False
         held_back = self._held_back
         if held_back is not None:
             self._held_back = None
             self._throttle.hold(held_back.queues, held_back.slowdown_us, held_back.channels, self)
+
+    def publish(self, effect: effects.PublishTo) -> None:
+        """Execute one publish, as `run` would."""
+        if self._is_running or self._blocked is not None:
+            self.run([effect])
+            return
+        self._is_running = True
+        try:
+            self._publish(effect)
+        finally:
+            self._is_running = False
+        if self._later is not None or self._held_back is not None:
+            later, self._later = self._later, None
+            self.run(later or [])
+
+    def _put_later(self, effect: effects.Effect) -> None:
+        if self._later is None:
+            self._later = []
+        self._later.append(effect)
 
     def _hold_back(self) -> _HeldBack:
         """Return what the list that is run waits for, to be added to."""
@@ -166,6 +187,8 @@ class EffectRunner:
     def _block(self, effect: effects.PublishTo, handle: QueueHandle) -> None:
         """Keep a publish until its queue has room (P12)."""
         uid = effect.queue.uid
+        if self._blocked is None:
+            self._blocked = {}
         self._blocked.setdefault(uid, []).append(effect)
         held_back = self._hold_back()
         held_back.queues[uid] = handle
@@ -177,7 +200,7 @@ class EffectRunner:
             return False
         queue = getattr(effect, "queue", None)
         uid = getattr(effect, "queue_uid", 0) if queue is None else queue.uid
-        waiting = self._blocked.get(uid)
+        waiting = None if self._blocked is None else self._blocked.get(uid)
         if waiting is None:
             return False
         waiting.append(effect)
@@ -185,7 +208,8 @@ class EffectRunner:
 
     def went_on(self, uid: int) -> None:
         """A queue has room again: execute the effects that were blocked for it."""
-        waiting = self._blocked.pop(uid, None)
+        waiting = None if self._blocked is None else self._blocked.pop(uid, None)
+        self._blocked = self._blocked or None
         if waiting is not None:
             self.run_and_write(waiting)
 
@@ -209,7 +233,8 @@ class EffectRunner:
     def _completion(self, token: int) -> Callable[[object], None]:
         def done(result: object) -> None:
             if isinstance(result, GetResult) and result.delivery is not None:
-                self.got_bytes += len(result.delivery.message.content)
+                self._got_bytes += len(result.delivery.message.content)
+                self._client.got()
             now_ms = self._context.clock.monotonic_ms()
             self.run_and_write(self._session.complete(token, result, now_ms))
 
@@ -239,7 +264,7 @@ class EffectRunner:
     def _request(self, effect: effects.QueueRequest) -> None:
         """Submit a command. A get waits for a client that has not read what it got before."""
         command = effect.command
-        if type(command) is Get and (self.is_full or self.got_bytes > GOT_BYTES_MAX):
+        if type(command) is Get and (self.is_full or self._got_bytes > GOT_BYTES_MAX):
             self._gets.append(effect)
             return
         done = self._completion(effect.token) if effect.token else None
@@ -261,7 +286,7 @@ class EffectRunner:
 
     def _end_channel(self, effect: effects.ChannelEnded) -> None:
         channel = effect.channel
-        for waiting in self._blocked.values():
+        for waiting in (self._blocked or {}).values():
             if any(type(each) is effects.PublishTo and each.channel == channel for each in waiting):
                 waiting.append(effect)  # they will have its port made again
         self._ports.pop(channel, None)
@@ -309,7 +334,7 @@ class EffectRunner:
 
     def go_on(self) -> None:
         """Run the gets that had to wait: those before them have been written."""
-        self.got_bytes = 0
+        self._got_bytes = 0
         if self._gets and not self.is_full:
             asked, self._gets = self._gets, []
             self.run_and_write(list(asked))

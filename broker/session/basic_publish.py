@@ -8,6 +8,9 @@ is `is`); those with other names by `Publisher.goes_on`, where their route is kn
 same queues. At the run's end the list goes to each queue's batch, or into the transaction.
 Everything unusual (headers that route, direct reply-to, unroutable) goes one by one.
 
+A publisher that sends now and then has each read bring one publish like the one before. What was
+found out about that one is kept (`PreparedPublish`) while nothing changes that it depends on.
+
 Source:
     rabbit_channel.erl, handle_method basic.publish (order of the checks, texts).
 """
@@ -28,15 +31,17 @@ from broker.amqp.content import (
     with_raw_values,
 )
 from broker.amqp.frames import content_frames, method_frame
+from broker.amqp.shape import Shape
 from broker.counters import ExchangeCounts
 from broker.errors import AmqpError, ReplyCode, quoted
 from broker.message import Message
 from broker.metadata.arguments import type_name
+from broker.metadata.catalogue import Catalogue
 from broker.metadata.records import Queue
 from broker.session import reply_to
 from broker.session.channel import Channel
 from broker.session.context import Context
-from broker.session.effects import ReplyTo
+from broker.session.effects import PublishTo, ReplyTo
 from broker.session.exchange import check_topic
 from broker.session.publishing.delays import with_stores, would_route
 from broker.session.publishing.publish_batch import (
@@ -111,6 +116,66 @@ class CachedRoute:
         self.destinations = found if found.is_plain and not stores else None
         self.looks_inside = looks_inside
         self.counts = found.counts
+
+
+class PreparedPublish:
+    """What is known of a publish before it comes: it is like the last one, which went to one queue.
+
+    Does what `Publisher.begin` and `end` do, and what `Context` makes of their batch, for a publish
+    that is all that a socket read has brought. Get it from `Publisher.prepare`.
+
+    Attributes:
+        shape: Of the publish.
+        version: Of the catalogue that it was routed by.
+    """
+
+    __slots__ = (
+        "_catalogue",
+        "_channel",
+        "_destinations",
+        "_publisher",
+        "_queue",
+        "_traced",
+        "shape",
+        "version",
+    )
+
+    def __init__(
+        self,
+        shape: Shape,
+        channel: Channel,
+        destinations: Destinations,
+        publisher: Publisher,
+        catalogue: Catalogue,
+        traced: set[str],
+    ) -> None:
+        self.shape = shape
+        self._channel = channel
+        self._destinations = destinations
+        self._queue = destinations.queues[0]
+        self._publisher = publisher
+        self._catalogue = catalogue
+        self._traced = traced
+        self.version = catalogue.version
+
+    def publish(self, message: Message) -> PublishTo | None:
+        """Publish a message of the shape.
+
+        Returns:
+            The effect, to be run at once; None if nothing was done: the session's `handle` does it.
+        """
+        channel = self._channel
+        if (
+            not channel.is_plain
+            or channel.transaction is not None
+            or self._traced
+            or self._catalogue.version != self.version
+        ):
+            return None
+        self._publisher.routed(channel, self._destinations, 1)
+        confirms = channel.confirms
+        seqnos = None if confirms is None else [confirms.issue(1, 1)]
+        return PublishTo(channel.key, self._queue, [message], seqnos)
 
 
 class Publisher:
@@ -241,14 +306,7 @@ class Publisher:
         if channel is None or destinations is None or run is None:
             return
         self.channel = self._destinations = self._run = None
-        if channel is not self._counted:
-            if self._counted is not None:
-                self.count()
-            self._counted = channel
-        if not destinations.uncounted:
-            self._uncounted.append(destinations)
-            self._context.node_counts.uncounted.add(self)
-        destinations.uncounted += len(run)
+        self.routed(channel, destinations, len(run))
         if channel.transaction is None:
             add_to_batches(channel, run, destinations.queues)
         if self._context.traced and self._context.is_traced:
@@ -256,6 +314,49 @@ class Publisher:
         if channel.transaction is not None:
             is_mandatory = self._is_mandatory
             hold_run_for_commit(channel, run, destinations.queues, is_mandatory=is_mandatory)
+
+    def prepare(self, channel: Channel, shape: Shape) -> PreparedPublish | None:
+        """Keep what is known of the last publish for the next ones of its shape.
+
+        Args:
+            channel: The shape's.
+            shape: Of the last publish, if that began a run.
+
+        Returns:
+            None where it was another publish, or did not simply go to one queue.
+        """
+        route, facts = self._last_route, shape.facts
+        if (
+            route is None
+            or route.destinations is None
+            or len(route.destinations.queues) != 1
+            or shape.routing_key is not self._last_key
+            or shape.exchange is not self._last_exchange
+            or not (facts.is_plain or facts is self._checked)
+            or self._version != self._context.catalogue.version
+        ):
+            return None
+        context = self._context
+        return PreparedPublish(
+            shape, channel, route.destinations, self, context.catalogue, context.traced
+        )
+
+    def routed(self, channel: Channel, destinations: Destinations, count: int) -> None:
+        """Note messages that are in no counter yet.
+
+        Args:
+            channel: Published them.
+            destinations: Where they go.
+            count: How many.
+        """
+        if channel is not self._counted:
+            if self._counted is not None:
+                self.count()
+            self._counted = channel
+        if not destinations.uncounted:
+            self._uncounted.append(destinations)
+            self._context.node_counts.uncounted.add(self)
+        destinations.uncounted += count
 
     def count(self) -> None:
         """Count the messages of all runs since the last call: once for all to the same queues.

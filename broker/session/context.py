@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from broker.amqp.frames import method_frame
 from broker.amqp.spec import Method
 from broker.counters import MessageCounts, NodeCounts
-from broker.errors import AmqpError, ReplyCode, quoted
+from broker.errors import AmqpError, Refusal, ReplyCode, quoted
 from broker.fifo.commands import Settle
 from broker.metadata.access import Access, Action, refused
 from broker.metadata.applying.exchanges import EVENT_EXCHANGE
@@ -69,6 +69,19 @@ class Question:
     class_id: int
     method_id: int
     is_aside: bool = False
+
+    def answered(self, result: object) -> None:
+        """Hand a result to the method that waits for it.
+
+        Raises:
+            AmqpError: The method's, or the Refusal's if the method has no use for it.
+        """
+        if not isinstance(result, Refusal):
+            self.answer(result)
+        elif self.on_refusal is None:
+            raise AmqpError(result.code, result.text)
+        else:
+            self.on_refusal(result)
 
 
 @dataclass(slots=True)

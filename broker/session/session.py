@@ -14,18 +14,19 @@ from typing import Any, Final, cast
 
 from broker.amqp import spec
 from broker.amqp.commands import Ack, Command, Fault, MethodCommand, Publish, ids_of
+from broker.amqp.shape import Shape
 from broker.counters import MessageCounts, NodeCounts
-from broker.errors import AmqpError, Refusal, ReplyCode
+from broker.errors import AmqpError, ReplyCode
 from broker.fifo.commands import Cancel
 from broker.message import Delivery, Message
 from broker.metadata.access import Access
 from broker.metadata.catalogue import Catalogue
 from broker.session import basic_ack, basic_consume, basic_publish, exchange, modes, queue
 from broker.session import channel as channels
-from broker.session.basic_publish import WORK_MAX
+from broker.session.basic_publish import WORK_MAX, PreparedPublish
 from broker.session.channel import Channel, ChannelConsumer
 from broker.session.consumer_timeout import overdue
-from broker.session.context import Context, Question
+from broker.session.context import Context
 from broker.session.effects import CloseConnection, Denied, Effect, QueueRequest
 from broker.session.facts import ConnectionFacts, Names, Placement, Quota, SessionLimits
 from broker.session.holders.acts import Given, Step
@@ -80,19 +81,21 @@ class Session:
         work: Steps of routing of the last `handle`: those that the commands before `rest` took.
         unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
             soon if there are any.
-        news: Channels with confirms that `flush` writes, by number.
+        is_due: There are some, or `flush` has something to do. A plain truth is asked for, for most
+            sessions that are written have neither, and each list that is looked at takes time.
     """
 
     __slots__ = (
         "_channels",
         "_context",
+        "_news",
         "_publisher",
         "_quota",
         "_timeouts",
         "_timeouts_at",
         "is_closed",
+        "is_due",
         "name",
-        "news",
         "out",
         "owner",
         "rest",
@@ -141,7 +144,8 @@ class Session:
         self.rest: Sequence[Command] = ()
         self.work = 0
         self.unfinished: list[int] = []
-        self.news: dict[int, Channel] = {}
+        self.is_due = False
+        self._news: dict[int, Channel] = {}  # with confirms to be written, by number
         self._channels: dict[int, Channel] = {}
         self._publisher = basic_publish.Publisher(self._context)
         self._timeouts: dict[int, int] = {}  # of queues' consumers, in milliseconds
@@ -224,6 +228,22 @@ class Session:
         self.work = context.work
         return context.take_effects()
 
+    def prepare(self, shape: Shape, before: PreparedPublish | None) -> PreparedPublish | None:
+        """Get ready for publishes like the last one, each alone in a socket read.
+
+        Args:
+            shape: Of the next publish; `NO_SHAPE` where nothing is known.
+            before: What was returned last.
+
+        Returns:
+            What carries out such a publish in place of `handle`; None: `handle` does.
+        """
+        version = self._context.catalogue.version
+        if before is not None and before.shape is shape and before.version == version:
+            return before
+        channel = self._channels.get(shape.channel)
+        return None if channel is None else self._publisher.prepare(channel, shape)
+
     def go_on(self, now_ms: int) -> list[Effect]:
         """Run more of what `complete` had to leave: held commands were expensive to route.
 
@@ -263,11 +283,11 @@ class Session:
         if channel is None or channel.generation != question.generation or channel.is_closing:
             return self._context.take_effects()
         if question.is_aside:
-            _answer(question, result)
+            question.answered(result)
             return self._context.take_effects()
         channel.class_id, channel.method_id = question.class_id, question.method_id
         channel.resume()
-        self._guarded(channel, lambda: _answer(question, result))
+        self._guarded(channel, lambda: question.answered(result))
         self._run_held(channel)
         if self._context.is_paused:
             self._pause_new(channel)
@@ -353,11 +373,10 @@ class Session:
 
     def flush(self) -> None:
         """Write gathered confirms. Call once a tick, before writing `out`."""
-        if not self.news:
-            return
-        for channel in self.news.values():
+        for channel in self._news.values():
             channel.flush_confirms()
-        self.news.clear()
+        self._news.clear()
+        self.is_due = len(self.unfinished) > 0
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Check the consumer timeout; call about once a second."""
@@ -451,7 +470,8 @@ class Session:
             self._fail(channel, error.named(60, 40))
             return None
         if run is None and channel.confirms is not None:
-            self.news[channel.number] = channel
+            self._news[channel.number] = channel
+            self.is_due = True
         return run
 
     def _ack(self, command: Ack) -> bool:
@@ -578,6 +598,7 @@ class Session:
             if self._context.work >= WORK_MAX and channel.commit is None:
                 channel.wait()
                 self.unfinished.append(channel.key)
+                self.is_due = True
                 return
             self._dispatch(channel.next_held())
 
@@ -701,7 +722,7 @@ class Session:
     def _forget(self, channel: Channel) -> None:
         del self._channels[channel.number]
         self._context.node_counts.churn.channel_closed += 1
-        self.news.pop(channel.number, None)
+        self._news.pop(channel.number, None)
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, 1)
 
@@ -716,7 +737,7 @@ class Session:
         )
         channel.flush_confirms()
         channel.end()
-        self.news.pop(channel.number, None)
+        self._news.pop(channel.number, None)
         channel.send(
             spec.ChannelClose(error.code, error.reply_text, error.class_id, error.method_id)
         )
@@ -738,7 +759,7 @@ class Session:
         if self._quota is not None:
             self._quota.channels_closed(self._context.facts.user, len(self._channels))
         self._channels.clear()
-        self.news.clear()
+        self._news.clear()
         self._context.questions.clear()
 
     def _by_key(self, key: int) -> Channel | None:
@@ -758,7 +779,8 @@ class Session:
                 channel.confirms.confirm(seqnos)
             else:
                 channel.confirms.reject(seqnos)
-            self.news[channel.number] = channel
+            self._news[channel.number] = channel
+            self.is_due = True
         return []
 
     def _commit_verdict(self, channel: Channel, count: int, *, ok: bool) -> None:
@@ -775,17 +797,3 @@ class Session:
 
 def _consumers_to_end(channel: Channel) -> list[ChannelConsumer]:
     return [each for each in channel.consumers.values() if each.queue.auto_delete]
-
-
-def _answer(question: Question, result: object) -> None:
-    """Hand a result to the method that waits for it.
-
-    Raises:
-        AmqpError: The method's, or the Refusal's if the method has no use for it.
-    """
-    if isinstance(result, Refusal):
-        if question.on_refusal is None:
-            raise AmqpError(result.code, result.text)
-        question.on_refusal(result)
-    else:
-        question.answer(result)
