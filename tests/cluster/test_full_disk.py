@@ -26,6 +26,7 @@ from tests.wire.test_alarms import ON_DISK, OVER, Client
 
 PATIENCE_S = 60.0
 SPREAD_S = 2.0
+REST_S = 1.0
 MIB = 1 << 20
 SMALL = ("disk_free_limit.absolute=1MB",)
 EXIT_SYNC_FAILED = 74
@@ -99,6 +100,20 @@ def free_mib(folder: Path) -> int:
     return found.f_bavail * found.f_frsize // MIB
 
 
+def at_rest(folder: Path) -> None:
+    """Wait until nothing is written for a second: a write under way fails if its room is taken."""
+    last, since_s = -1, 0.0
+
+    def is_at_rest() -> bool:
+        nonlocal last, since_s
+        free = os.statvfs(folder).f_bfree
+        if free != last:
+            last, since_s = free, time.monotonic()
+        return time.monotonic() - since_s >= REST_S
+
+    wait_until(is_at_rest, "nothing more is written", PATIENCE_S)
+
+
 def flowing(worker: Worker) -> None:
     """Wait until more is confirmed."""
     before = worker.confirmed
@@ -118,6 +133,7 @@ def test_a_full_disk_is_survived(own: Node, small_disks: Callable[[Node, int], P
     assert free_mib(folder) > 1, "before the disk is full, and before its own limit"
     assert ctl(own, "-q", "check_local_alarms") == 69
 
+    at_rest(folder)
     filler = Filler(folder)
     filler.grow()
     half = len(story.must) // 2
@@ -158,6 +174,7 @@ def test_a_node_that_can_write_nothing_still_stops(
     writer = Worker(story, window=50)
     writer.start()
     wait_until(lambda: writer.is_blocked, "the store says that it is short", PATIENCE_S)
+    at_rest(folder)
     filler = Filler(folder)
     filler.grow()
     reader = Worker(story, keeps=0, limit=0)
