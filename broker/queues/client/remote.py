@@ -112,6 +112,8 @@ class RemoteQueue:
         self._gets: dict[str, list[GetToken]] = {}  # by channel_id
         self._stats = StatQuestions(record.uid, node.transport, self._route)
         self._renewed_for: Server | None = None
+        self._channels: set[str] = set()  # that may hold something at the home, by channel_id
+        self._unended: set[str] = set()  # that the next home is to end (`_end_channels`)
 
     @property
     def record(self) -> Queue:
@@ -177,6 +179,7 @@ class RemoteQueue:
         """Attach a consumer."""
         if not self._refuses(done):
             asked = self._consumers.attach(checkout, port, done)
+            self._channels.add(checkout.channel_id)
             self._add(checkout, asked)
 
     def adopt(
@@ -194,6 +197,7 @@ class RemoteQueue:
         if self._is_deleted:
             port.consumer_lost(checkout.tag)
             return
+        self._channels.add(checkout.channel_id)
         for command, token in self._consumers.adopt(checkout, port, is_active=is_active):
             self._add(command, token)
 
@@ -242,6 +246,7 @@ class RemoteQueue:
 
     def _release(self, command: commands.Release, _done: Done | None) -> None:
         self._consumers.release(command.channel_id)
+        self._channels.discard(command.channel_id)
         for got in self._gets.pop(command.channel_id, ()):
             got.is_over = True
         self._add(command, None)
@@ -259,6 +264,7 @@ class RemoteQueue:
         if not self._refuses(done):
             got = GetToken(command.channel_id, done)
             self._gets.setdefault(command.channel_id, []).append(got)
+            self._channels.add(command.channel_id)
             self._add(command, got)
 
     def _remove(self, command: commands.Purge | commands.Drop, done: Done | None) -> None:
@@ -527,6 +533,8 @@ class RemoteQueue:
             else:
                 self._lost()
             self._ask_stats_again()
+        elif self._unended:
+            self._end_channels()
         if self._is_mirrored and self._is_down():
             self._end(self._pending.give_up_publishes())
             self._resume_drained()
@@ -576,6 +584,10 @@ class RemoteQueue:
         """The queue has forgotten this node: reject all publishes, end the consumers."""
         self._consumers.begin_anew()
         outcomes = self._pending.session_lost(self._pending.session)
+        if isinstance(self._route, HomeRoute):
+            self._unended |= self._channels
+            self._end_channels()
+        self._channels.clear()
         for each in outcomes:
             if type(each.token) is CancelToken:
                 self._consumers.detach(each.token.consumer)
@@ -584,6 +596,19 @@ class RemoteQueue:
         for found in lost:
             found.port.consumer_lost(found.checkout.tag)
         self._resume_drained()
+
+    def _end_channels(self) -> None:
+        """Have a classic queue's next home end what this node's channels had at the last one.
+
+        A home that restarts may have carried out what was sent to its last boot, and have been
+        heard, before this node knew of the next one. It would keep what it handed out until those
+        channels close.
+        """
+        route = self._route
+        if isinstance(route, HomeRoute) and route.server is not None:
+            unended, self._unended = self._unended, set()
+            for channel_id in sorted(unended):
+                self._add(commands.Release(channel_id), None)
 
     def _refuses(self, done: Done) -> bool:
         if self._is_deleted:

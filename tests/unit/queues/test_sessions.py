@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+
+from broker.fifo.commands import Get
+from broker.metadata.results import Changes
+from broker.ports import QueueStat
 from tests.unit.queues.rig import A, B, C, Channel, World, message
 
 
@@ -127,3 +135,43 @@ def test_confirmed_messages_are_back_after_a_restart_as_delivered_before() -> No
     node = world.boot(A, disk)
     node.registry.open(queue).attach(node.spec(), channel, lambda _result: None)
     assert [(item.number > 0, item.delivery_count) for item in channel.delivered] == [(True, 1)] * 2
+
+
+@pytest.mark.parametrize("is_seen_down", [False, True])
+@pytest.mark.parametrize("is_get", [False, True])
+def test_what_a_restarted_home_handed_out_before_it_was_known_comes_back(
+    is_get: bool, is_seen_down: bool
+) -> None:
+    """P18: commands for the home's last boot are carried out by the next one, and it is heard.
+
+    A node that stood still learns only then that the last boot has ended, and with it all that its
+    channels had there. A simulator's seed found three messages that nobody held and nobody got.
+    """
+    world = World()
+    queue = world.declare()
+    home, away, channel, got = world.nodes[A], world.nodes[B], Channel(), list[object]()
+    home.registry.open(queue).publish([message(b"1"), message(b"2")], None, channel)
+    world.settle()
+    handle = away.registry.open(queue)
+    if is_get:
+        handle.submit(Get(away.channel_id(), False), got.append)
+    else:
+        handle.attach(away.spec(), channel, got.append)
+    del world.nodes[B]  # it stands still, its command is on its way
+    world.boot(A, world.kill(A))
+    world.nodes[B] = away
+    away.registry.link_up(A)
+    world.settle()
+    assert got[:1] != [None] if is_get else len(channel.delivered) == 2
+    if is_seen_down:
+        record = world.catalogue.node(A)
+        assert record is not None
+        world.catalogue.put_node(replace(record, boot=None))
+        away.registry.reconcile(Changes(restored=True))
+        world.catalogue.put_node(record)
+    away.registry.reconcile(Changes(restored=True))
+    world.settle()
+    assert channel.lost == ([] if is_get else ["t"])
+    stats = list[QueueStat]()
+    world.nodes[A].registry.open(queue).stat(lambda stat: stats.append(cast("QueueStat", stat)))
+    assert [(stat.ready, stat.unacked, stat.consumers) for stat in stats] == [(2, 0, 0)]
