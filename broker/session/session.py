@@ -81,8 +81,8 @@ class Session:
         work: Steps of routing of the last `handle`: those that the commands before `rest` took.
         unfinished: Keys of channels that wait no more and still hold commands back: call `go_on`
             soon if there are any.
-        is_due: There are some, or `flush` has something to do. A plain truth is asked for, for most
-            sessions that are written have neither, and each list that is looked at takes time.
+        is_due: There are some, or `flush` has something to do. Most sessions that are written have
+            neither, and one flag is read sooner than two lists.
     """
 
     __slots__ = (
