@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON_TREES := $(wildcard broker raft gm chaos pipeline examples warrenmq.py pyspark_amqp_stream.py)
 
-.PHONY: help setup run stop check test sim sim-long ci-long ci-sims soak proto page-shots tour bench chaos chaos-soak clean
+.PHONY: help setup run stop check style types layers tidy test sim sim-long ci-long ci-nodes ci-faults ci-sims soak proto page-shots tour bench chaos chaos-soak clean
 .DEFAULT_GOAL := help
 
 help:
@@ -66,19 +66,31 @@ stop: $(RUN)
 
 ## make check           ruff, mypy --strict, import-linter, tests/tidy
 check: $(DEV)
+	@$(MAKE) --no-print-directory -j $(JOBS) --output-sync=target style types layers tidy
+
+style: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(DEV)
 	$(BIN)/mypy $(PYTHON_TREES)
+
+layers: $(DEV)
 	$(BIN)/lint-imports
+
+tidy: $(DEV)
 	$(BIN)/pytest tests/tidy
 
-# AGAIN=1, as CI sets it: tests that failed run once more, alone. A shared machine stands still for seconds, and tests run beside
-# each other; the first failure stays in the output. What simulators and chaos runs find is a finding at once.
-ONCE_MORE = $(if $(AGAIN),|| { test $$? = 1 && echo "== run again and alone: what failed" && $(BIN)/pytest --last-failed --last-failed-no-failures none; })
+# $(call pytest,NAME,ARGUMENTS): NAME is where it notes what failed; two that run at the same time have one each.
+# AGAIN=1, as CI sets it: tests that failed run once more, one by one. A shared machine stands still for seconds, and tests run
+# beside each other; the first failure stays in the output. What simulators and chaos runs find is a finding at once.
+PYTEST_IN = $(BIN)/pytest -o cache_dir=.pytest_cache/$(1)
+ONCE_MORE = || { test $$? = 1 && echo "== run again, one by one: what failed" && $(PYTEST_IN) --last-failed --last-failed-no-failures none; }
+pytest = $(PYTEST_IN) $(2) $(if $(AGAIN),$(ONCE_MORE))
 
 ## make test            check, then all tests but those that need a Docker engine or minutes (ci-long)
 test: check $(PAGE)
-	$(BIN)/pytest -m "not docker and not long and not soak" --ignore tests/tidy -n $(TEST_JOBS) --dist loadfile $(ONCE_MORE)
+	$(call pytest,test,-m "not docker and not long and not soak" --ignore tests/tidy -n $(TEST_JOBS) --dist loadfile)
 
 ## make sim             the deterministic simulators of Raft, GM, mirrored queues, streams and crashes; SEED=n replays one seed
 sim: $(DEV)
@@ -95,7 +107,7 @@ BUGS := 'tests.sim.mirrored --bugs --seeds 60' 'tests.sim.crashes --bugs' 'tests
 SIM_RUNS = $(BUGS) 'tests.sim.mirrored --seeds $(SEEDS)' 'tests.sim.mirrored --seeds $(SEEDS) --set disk_p=0.05' \
 	'tests.sim.streams --seeds $(SEEDS)' 'tests.sim.crashes --seeds $(SEEDS)' 'tests.sim --seeds $(SEEDS)' 'tests.sim.gm --seeds $(GM_SEEDS)'
 sim-long: $(DEV)
-	printf '%s\n' $(BESIDE) $(SIM_RUNS) | xargs -P $(JOBS) -I{} sh -c '$(BIN)/python -m {}'
+	printf '%s\n' $(SIM_RUNS) | xargs -P $(JOBS) -I{} sh -c '$(BIN)/python -m {}'
 
 ## make chaos           short chaos runs, all types of queues; SEED=n, ONLY=part of a cell's name (chaos.matrix --list)
 chaos: $(DEV)
@@ -106,18 +118,25 @@ chaos-soak: $(DEV)
 	$(BIN)/python -m chaos.matrix --seeds $(SEEDS) --stop-early $(if $(ONLY),--only '$(ONLY)')
 
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
-# BUGS is empty: `make test` finds each planted bug.
+# Nodes under test and faults wait for most of their time, so they run beside each other; what has no clock (Spark, simulators)
+# gets the processor's time that they leave. Claims about time and memory come last, alone.
 ci-long: $(DEV)
-	$(BIN)/pytest -m "long and not (alone or docker or soak)" --ignore tests/unit/pipeline -n $(TEST_JOBS) --dist loadfile --durations 15 $(ONCE_MORE)
-	$(BIN)/pytest -m "(docker or long and alone) and not soak" --ignore tests/unit/pipeline --durations 15 $(ONCE_MORE)
-	$(MAKE) --no-print-directory -j 2 --output-sync=target ci-sims chaos
+	$(MAKE) --no-print-directory -j 3 --output-sync=target ci-nodes ci-faults ci-sims
+	$(call pytest,alone,-m "long and alone and not soak" --durations 15)
 
-SPARK_AGAIN = $(if $(AGAIN),|| $(BIN)/pytest --last-failed --last-failed-no-failures none)
+# What takes longest comes first: a file that is left over at the end is waited for.
+LONGEST := tests/wire/test_pipeline_cluster.py $(addprefix tests/cluster/test_,upgrades.py link_tls.py rules_under_kills.py)
+ci-nodes: $(DEV)
+	$(call pytest,nodes,-m "long and not (alone or docker or soak)" --ignore tests/unit/pipeline -n $(JOBS) --dist loadfile \
+		--no-loadscope-reorder --durations 15 $(LONGEST) tests)
 
-# Beside chaos, which waits most of the time: what has no clock gets the processor's time that is left.
+ci-faults: chaos
+	$(call pytest,containers,-m "docker and not soak" --durations 15)
+
+# BUGS is empty: `make test` finds each planted bug.
 ci-sims: $(DEV)
-	nice -n 19 $(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) BUGS= \
-		BESIDE="'pytest -m long tests/unit/pipeline $(SPARK_AGAIN)'"
+	nice -n 19 $(call pytest,spark,-m long tests/unit/pipeline)
+	nice -n 19 $(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) BUGS=
 
 ## make soak            what repeats for minutes: fifty SIGKILLs, twenty full disks, 10,000 method sequences, more chaos
 soak: $(DEV)

@@ -50,10 +50,10 @@ def shown(node: Node, id_: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "killed"),
     [
-        ("quorum", RUNNER),
         ("mirrored", SERVER),
         ("quorum", BOTH),
-        ("mirrored", BOTH),
+        pytest.param("quorum", RUNNER, marks=pytest.mark.soak),
+        pytest.param("mirrored", BOTH, marks=pytest.mark.soak),
         pytest.param("mirrored", RUNNER, marks=pytest.mark.soak),
         pytest.param("quorum", SERVER, marks=pytest.mark.soak),
     ],

@@ -38,7 +38,9 @@ def check_rates(stats: dict[str, Any], at_s: list[float], end_s: float) -> None:
 
 @pytest.mark.long
 @pytest.mark.alone
-@pytest.mark.parametrize("kind", ["classic", "mirrored", "quorum"])
+@pytest.mark.parametrize(
+    "kind", ["mirrored", "quorum", pytest.param("classic", marks=pytest.mark.soak)]
+)
 def test_every_node_shows_the_numbers_and_rates_that_clients_have_counted(trio: Trio, kind: str):
     name = f"true.{kind}"
     publisher, consumer = trio.nodes[0].connect(), trio.nodes[1].connect()

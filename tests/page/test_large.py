@@ -25,7 +25,7 @@ from tests.page.viewers import Page, viewers
 
 TABS = 10
 TIMES = 7
-PAIRS, LAP_S = 8, 5.0
+PAIRS, LAP_S = 4, 5.0
 MOMENT_MS, PAINT_MS, VIEWERS_SHARE, VIEWERS_P99_MS = 100, 300, 0.02, 1.0
 """What is promised, on a machine that does nothing else; here a multiple of it is allowed."""
 WIDE = 4
