@@ -71,7 +71,7 @@ def test_masters_killed_three_times(own_trio: Trio) -> None:
     kill_leaders(trio, queue, 3)
 
 
-@pytest.mark.long
+@pytest.mark.soak  # a rolling restart stops each in good order, too, under load
 def test_stops_in_good_order_lose_nothing(own_trio: Trio) -> None:
     """Every node is stopped and started in turn, then all at once: the queue keeps everything."""
     trio = own_trio
