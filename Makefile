@@ -118,7 +118,7 @@ chaos-soak: $(DEV)
 	$(BIN)/python -m chaos.matrix --seeds $(SEEDS) --stop-early $(if $(ONLY),--only '$(ONLY)')
 
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
-# Nodes under test and faults wait for most of their time, so they run beside each other; what has no clock (Spark, simulators)
+# Nodes under test and faults wait for some of their time, so they run beside each other; what has no clock (Spark, simulators)
 # gets the processor's time that they leave. Claims about time and memory come last, alone.
 ci-long: $(DEV)
 	$(MAKE) --no-print-directory -j 3 --output-sync=target ci-nodes ci-faults ci-sims

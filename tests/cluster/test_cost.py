@@ -21,6 +21,7 @@ MEASURED_S = 5.0
 
 @pytest.mark.long
 @pytest.mark.alone
+@pytest.mark.slow
 def test_hundred_idle_quorum_queues(own_trio: Trio) -> None:
     """A node with 100 idle quorum queues: below 3 % of a core and 150 MB."""
     with own_trio.nodes[0].connect() as connection:

@@ -31,7 +31,7 @@ def filled(at_once: int) -> QueueMachine:
     return machine
 
 
-@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.soak), 200])
+@pytest.mark.parametrize("at_once", [pytest.param(1, marks=pytest.mark.long), 200])
 def test_no_part_of_a_long_queues_checkpoint_takes_long(at_once: int) -> None:
     """Its end is begun when its messages are being taken, and it has all of them."""
     machine = filled(at_once)
