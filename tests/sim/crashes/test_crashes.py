@@ -13,7 +13,18 @@ CI_SEEDS = range(1, 9)
 KEPT = (17,)
 """Once found: a page that was read and paged out again before its removal was on disk."""
 
-BUG_SEEDS = range(1, 41)
+# The first seed that found each planted bug. Any change to a core or the simulator moves these, so
+# a test looks at the next seeds too; when it no longer finds the bug there, search again with
+# `python -m tests.sim.crashes --bugs` and write the seed down here.
+FOUND_AT = {
+    "confirm before sync": 1,
+    "confirm what is held": 3,
+    "go on after a failed sync": 1,
+    "held is new": 1,
+    "removals lost": 9,
+    "torn batch": 19,
+}
+LOOK_AHEAD = 40
 MUST_HAPPEN = (
     "confirms",
     "settles done",
@@ -43,4 +54,5 @@ def test_a_seed_gives_the_same_run_twice() -> None:
 
 @pytest.mark.parametrize("bug", sorted(BUGS))
 def test_planted_bug_is_found(bug: str) -> None:
-    assert sim.search_bug(bug, BUG_SEEDS)
+    first = FOUND_AT[bug]
+    assert sim.search_bug(bug, range(first, first + LOOK_AHEAD))
