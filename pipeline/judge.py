@@ -53,7 +53,7 @@ def run(spark: SparkSession, directory: Path, file_format: str = "ndjson") -> Re
     with tempfile.TemporaryDirectory(prefix="warrenmq-audit-") as made:
         if is_long and options["queue"] == "stream":
             folder = directory if file_format == "parquet" else Path(made)
-            return judge(_checked(spark, directory, folder), options)
+            return judge(_checked(spark, directory, folder), options, is_long=True)
         with session.changed(spark, FEW_ROWS if is_long else A_RUN):
             if is_long:
                 return _sieved(spark, directory, options, Path(made), file_format)
@@ -106,16 +106,17 @@ def told(error: Exception) -> str:
     return f"{_OPTIONS} lacks {text}" if isinstance(error, KeyError) else text
 
 
-def judge(events: DataFrame, options: dict[str, Any]) -> Report:
+def judge(events: DataFrame, options: dict[str, Any], *, is_long: bool = False) -> Report:
     """All transforms over one history, of which nothing is left out.
 
     Args:
         events: Columns of `schemas.HISTORY`.
         options: The run's: queue, fault, confirmed_min, confirmed_in_faults_min,
             delivered_after_min, promote_on_failure, promote_on_shutdown.
+        is_long: As of `tables.gather`.
     """
     promotes = promotes_unsynchronised(options)
-    found = tables.gather(events, may_promote_unsynchronised=promotes)
+    found = tables.gather(events, may_promote_unsynchronised=promotes, is_long=is_long)
     first = events.select("run_id").take(1)
     return _report(found, options, _ALL_CLAIMS, first[0]["run_id"] if first else "")
 

@@ -7,6 +7,7 @@ tables of a long history without what can raise no finding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from pyspark.sql import Column, DataFrame, Window
@@ -16,6 +17,8 @@ SETTLE_GRACE_US = 2_000_000
 STARVED_AFTER_US = 3_000_000
 _BLOCK = 64
 COPY = ["queue", "msg_id"]
+Keep = Callable[[DataFrame], DataFrame]
+"""How a table is kept in memory: `cached` or `checkpointed`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +63,40 @@ class Tables:
     totals: DataFrame
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Give the memory back; that of a checkpointed table goes with the last look at it."""
         for frame in _frames(self):
             frame.unpersist()
 
 
-def gather(events: DataFrame, *, may_promote_unsynchronised: bool = False) -> Tables:
+def cached(frame: DataFrame) -> DataFrame:
+    """Keep a table of a long history: in columns, from its first use on."""
+    return frame.cache()
+
+
+def checkpointed(frame: DataFrame) -> DataFrame:
+    """Keep a table of a run of some thousand events: now, and without the plan that made it.
+
+    A cached table brings that plan into each question about it. To judge such a run is for the
+    most part to plan the questions.
+    """
+    return frame.localCheckpoint()
+
+
+def gather(
+    events: DataFrame, *, may_promote_unsynchronised: bool = False, is_long: bool = False
+) -> Tables:
     """All tables of a history, computed and kept until `release`.
 
     Args:
         events: The history, columns of `schemas.HISTORY`.
         may_promote_unsynchronised: Whether a mirror that lacks messages may become master.
+        is_long: Whether it has so many events that to plan a question costs little beside them.
     """
+    keep = cached if is_long else checkpointed
     events = events.cache()
-    windows = fault_windows(events, events.agg(totals()[-1])).cache()
-    no = refused(events).cache()
-    yes = confirmed(events, no).cache()
+    windows = keep(fault_windows(events, events.agg(totals()[-1])))
+    no = keep(refused(events))
+    yes = keep(confirmed(events, no))
     after_us = served_after(windows)
     found = kept(
         events,
@@ -83,17 +104,20 @@ def gather(events: DataFrame, *, may_promote_unsynchronised: bool = False) -> Ta
         no,
         yes,
         may_promote_unsynchronised=may_promote_unsynchronised,
-        torn=torn(events).cache(),
-        used=events.where("op in ('publish', 'deliver')").select("node").distinct().cache(),
-        confirms=events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us")).cache(),
-        served=served(events, after_us).cache(),
-        totals=events.agg(*totals())
-        .crossJoin(yes.agg(F.count("*").alias("confirmed")))
-        .crossJoin(wanted(events, yes, after_us))
-        .cache(),
+        keep=keep,
+        torn=keep(torn(events)),
+        used=keep(events.where("op in ('publish', 'deliver')").select("node").distinct()),
+        confirms=keep(events.where("op = 'confirm'").select(F.col("ts_us").alias("at_us"))),
+        served=keep(served(events, after_us)),
+        totals=keep(
+            events.agg(*totals())
+            .crossJoin(yes.agg(F.count("*").alias("confirmed")))
+            .crossJoin(wanted(events, yes, after_us))
+        ),
     )
-    for frame in _frames(found):
-        frame.count()  # now, so that the planner knows how small they are
+    if is_long:
+        for frame in _frames(found):
+            frame.count()  # now, so that the planner knows how small they are
     return found
 
 
@@ -104,29 +128,31 @@ def kept(
     yes: DataFrame,
     *,
     may_promote_unsynchronised: bool,
+    keep: Keep = cached,
     **summaries: DataFrame,
 ) -> Tables:
-    """Add the tables about messages; they are kept when they are first used.
+    """Add the tables about messages.
 
     Args:
-        events: As in `Tables`; cached, and so are the next three.
+        events: As in `Tables`; cached, and the next three are kept.
         windows: As in `Tables`.
         no: `Tables.refused`.
         yes: `Tables.confirmed`.
         may_promote_unsynchronised: Whether a mirror that lacks messages may become master.
+        keep: How the tables about messages are kept.
         **summaries: The tables from `torn` on.
     """
-    seen = deliveries(events)
+    seen = keep(deliveries(events))
     return Tables(
         events=events,
-        published=published(events).cache(),
+        published=keep(published(events)),
         refused=no,
         confirmed=yes,
-        deliveries=seen.cache(),
-        copies=seen.select(*COPY).distinct().cache(),
+        deliveries=seen,
+        copies=keep(seen.select(*COPY).distinct()),
         windows=windows,
-        first_sure_acks=first_sure_acks(events, windows).cache(),
-        joined=joined(events, may_promote_unsynchronised=may_promote_unsynchronised).cache(),
+        first_sure_acks=keep(first_sure_acks(events, windows)),
+        joined=keep(joined(events, may_promote_unsynchronised=may_promote_unsynchronised)),
         **summaries,
     )
 
