@@ -8,6 +8,7 @@ from importlib import import_module
 
 import click
 
+from broker import interpreter
 from broker.cli import log_output
 from broker.cluster.authentication import exposure
 from broker.configuration import sources
@@ -53,5 +54,8 @@ def command(conf: str | None, overrides: tuple[str, ...], *, check: bool) -> Non
         path = error.filename or settings.log.file
         click.echo(f"warrenmq: {path} can't be written: {error}", err=True)
         sys.exit(_EXIT_CONFIG)
-    # The broker itself: half a second that no other command pays.
-    sys.exit(import_module("broker.node").run(settings))
+    # The broker itself: half a second that no other command pays. Garbage collections would add a
+    # twentieth: each walks the modules that are there already.
+    with interpreter.uncollected():
+        node = import_module("broker.node")
+    sys.exit(node.run(settings))
