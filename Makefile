@@ -16,9 +16,8 @@ DIR             ?= .warrenmq
 AMQP_PORT       ?= 5672
 MANAGEMENT_PORT ?= 15672
 JOBS            ?= 2
-# Tests with nodes wait for much of their time, for clocks, syncs and each other: three at once left a fifth of two processors
-# unused.
-TEST_JOBS       ?= $(shell expr $(JOBS) + 2)
+# Tests with nodes wait for most of their time: for clocks, syncs and each other.
+TEST_JOBS       ?= $(shell expr $(JOBS) + 1)
 SEED            ?=
 SEEDS           ?= 200
 GM_SEEDS        ?= 1000
@@ -30,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON_TREES := $(wildcard broker raft gm chaos pipeline examples warrenmq.py pyspark_amqp_stream.py)
 
-.PHONY: help setup run stop check style types layers tidy test sim sim-long ci-long ci-nodes ci-faults ci-sims soak proto page-shots tour bench chaos chaos-soak clean
+.PHONY: help setup run stop check style types layers tidy test sim sim-long ci-long ci-nodes ci-faults ci-spark soak proto page-shots tour bench chaos chaos-soak clean
 .DEFAULT_GOAL := help
 
 help:
@@ -119,10 +118,10 @@ chaos-soak: $(DEV)
 	$(BIN)/python -m chaos.matrix --seeds $(SEEDS) --stop-early $(if $(ONLY),--only '$(ONLY)')
 
 ## make ci-long         what CI adds to `make test`: containers, long tests, more seeds, short chaos runs
-# Nodes under test and faults wait for some of their time, so they run beside each other; what has no clock (Spark, simulators)
-# gets the processor's time that they leave. Claims about time and memory come last, alone.
+# Nodes under test and faults wait for some of their time, so they run beside each other and Spark. Claims about time and memory
+# come last, alone.
 ci-long: $(DEV)
-	$(MAKE) --no-print-directory -j 3 --output-sync=target ci-nodes ci-faults ci-sims
+	$(MAKE) --no-print-directory -j 3 --output-sync=target ci-nodes ci-faults ci-spark
 	$(call pytest,alone,-m "long and alone and not soak" --durations 15)
 
 # What takes longest comes first: a file that is left over at the end is waited for.
@@ -131,17 +130,17 @@ ci-nodes: $(DEV)
 	$(call pytest,nodes,-m "long and not (alone or docker or soak)" --ignore tests/unit/pipeline -n $(JOBS) --dist loadfile \
 		--no-loadscope-reorder --durations 15 $(LONGEST) tests)
 
+# Simulators have no clock: they get the processor's time that others leave. BUGS is empty: `make test` finds each planted bug.
 ci-faults: chaos
 	$(call pytest,containers,-m "docker and not soak" --durations 15)
+	nice -n 19 $(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) BUGS=
+
+ci-spark: $(DEV)
+	$(call pytest,spark,-m "long and not soak" tests/unit/pipeline --durations 15)
 
 # The JVMs of tests live for seconds to minutes and answer small questions. Java's second compiler and its concurrent collector
 # took a quarter of the processor's time of an audit's tests (206 s, 149 without them), which nodes beside them need.
-ci-nodes ci-faults ci-sims: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
-
-# BUGS is empty: `make test` finds each planted bug.
-ci-sims: $(DEV)
-	nice -n 19 $(call pytest,spark,-m "long and not soak" tests/unit/pipeline)
-	nice -n 19 $(MAKE) --no-print-directory sim-long SEEDS=$(CI_SEEDS) GM_SEEDS=$(CI_GM_SEEDS) BUGS=
+ci-nodes ci-faults ci-spark: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 ## make soak            what repeats for minutes: fifty SIGKILLs, twenty full disks, 10,000 method sequences, more chaos
 soak: $(DEV)
