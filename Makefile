@@ -139,7 +139,7 @@ ci-spark: $(DEV)
 	$(call pytest,spark,-m "long and not soak" tests/unit/pipeline --durations 15)
 
 # The JVMs of tests live for seconds to minutes and answer small questions. Java's second compiler and its concurrent collector
-# took a quarter of the processor's time of an audit's tests (206 s, 149 without them), which nodes beside them need.
+# took a fifth of the processor's time of an audit's tests (206 s, 168 without them), which nodes beside them need.
 ci-nodes ci-faults ci-spark: export JAVA_TOOL_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 ## make soak            what repeats for minutes: fifty SIGKILLs, twenty full disks, 10,000 method sequences, more chaos
