@@ -18,7 +18,7 @@ STARVED_AFTER_US = 3_000_000
 _BLOCK = 64
 COPY = ["queue", "msg_id"]
 Keep = Callable[[DataFrame], DataFrame]
-"""How a table is kept in memory: `cached` or `checkpointed`."""
+"""How a table is kept in memory: `cached`, or `checkpointed` in Spark's sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Tables:
     totals: DataFrame
 
     def release(self) -> None:
-        """Give the memory back; that of a checkpointed table goes with the last look at it."""
+        """Give the memory back. Spark frees a checkpointed table when nothing refers to it."""
         for frame in _frames(self):
             frame.unpersist()
 
@@ -74,10 +74,13 @@ def cached(frame: DataFrame) -> DataFrame:
 
 
 def checkpointed(frame: DataFrame) -> DataFrame:
-    """Keep a table of a run of some thousand events: now, and without the plan that made it.
+    """Keep a table of a short run, in rows: now, and without the plan that made it.
 
-    A cached table brings that plan into each question about it. To judge such a run is for the
-    most part to plan the questions.
+    A cached table brings that plan into each question about it, and to plan the questions is most
+    of what a short run's verdict costs. A table is lost with the executor that keeps it: Spark then
+    fails, and there is no verdict.
+
+    Source: Spark, `DataFrame.localCheckpoint`.
     """
     return frame.localCheckpoint()
 

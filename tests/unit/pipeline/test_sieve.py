@@ -155,7 +155,7 @@ def test_what_arrow_reads_in_another_way_is_read_by_spark_first(spark, tmp_path)
     check_alike(judge.run(spark, tmp_path), events)
 
 
-# NDJSON is made Parquet first: it is both.
+# NDJSON of a long stream is made Parquet first, and judged in the same way from there on.
 @pytest.mark.parametrize("file_format", ["ndjson", pytest.param("parquet", marks=pytest.mark.soak)])
 def test_streams_are_judged_whole(spark, tmp_path, monkeypatch, file_format):
     monkeypatch.setattr(sieve, "sieve", None)
