@@ -41,6 +41,7 @@ from broker.cluster.configured import cluster_settings
 from broker.cluster.identity import IdentityDamaged, IdentityFile
 from broker.cluster.membership import ClusterMembership
 from broker.cluster.metadata_group import GROUP
+from broker.cluster.timer_alignment import tenth
 from broker.config import Settings
 from broker.errors import Refusal
 from broker.management.app import ManagementServer
@@ -244,18 +245,22 @@ class Node:
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             doors = [
-                tasks.create_task(every(DOORS_S, self._tick_doors), name="doors"),
+                tasks.create_task(every(DOORS_S, self._tick_doors, tenth(6)), name="doors"),
                 tasks.create_task(
-                    every(DOORS_S, self._doors.look_at_certificates), name="certificates"
+                    every(DOORS_S, self._doors.look_at_certificates, tenth(7)),
+                    name="certificates",
                 ),
                 tasks.create_task(
                     every(
                         min(SAMPLE_S, self.settings.statistics_interval_ms / 1000),
                         self._operations.reports.sample,
+                        tenth(8),
                     ),
                     name="statistics",
                 ),
-                tasks.create_task(every(LOOK_S, self._operations.timeline.look), name="timeline"),
+                tasks.create_task(
+                    every(LOOK_S, self._operations.timeline.look, tenth(9)), name="timeline"
+                ),
             ]
             starting = tasks.create_task(self._start())
             await self._stopping.wait()

@@ -24,7 +24,7 @@ from broker.cluster.lease import LeaseWatch
 from broker.cluster.membership import ClusterMembership
 from broker.cluster.replicas import placement
 from broker.cluster.replicas.repair import Led, Repair
-from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s
+from broker.cluster.timer_alignment import aligned_delay_s, midway_delay_s, tenth
 from broker.config import Settings
 from broker.errors import ReplyCode
 from broker.metadata import policy_keys
@@ -273,8 +273,8 @@ class Serving:
         if idle is not None:
             _log.warning("policy.without_effect: %s", idle)
         for name, work in (
-            ("connections", every(TICK_S, self.listener.tick)),
-            ("queues", every(QUEUES_TICK_S, self._tick_queues)),
+            ("connections", every(TICK_S, self.listener.tick, tenth(2))),
+            ("queues", every(QUEUES_TICK_S, self._tick_queues, tenth(4))),
             ("replicas", every(QUEUES_TICK_S, self._tend_replicas, self._until_tending)),
             ("pager", every(LOOK_S, self._page, midway_delay_s)),
             ("lease-guard", every(GUARD_S, self._guard, midway_delay_s)),

@@ -6,7 +6,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.cluster.timer_alignment import WakeSignal, aligned_delay_s, midway_delay_s
+from broker.cluster.timer_alignment import WakeSignal, aligned_delay_s, midway_delay_s, tenth
 from tests.virtual_loop import run
 
 
@@ -51,6 +51,19 @@ def test_midway_lies_in_the_middle() -> None:
         for _ in range(300):
             aligned_s, midway_s = aligned_delay_s(0.2, 7), midway_delay_s(0.2, 7)
             assert round(abs(aligned_s - midway_s), 3) == 0.1
+            await asyncio.sleep(0.001)
+
+    run(main())
+
+
+def test_duties_of_a_second_fall_on_its_tenths_and_never_together() -> None:
+    async def main() -> None:
+        for _ in range(1_200):
+            waits_s = [tenth(number)(1.0) for number in range(10)]
+            assert len(set(waits_s)) == 10
+            nearest_s = aligned_delay_s(0.1)
+            assert all(round((wait_s - nearest_s) * 1000) % 100 == 0 for wait_s in waits_s)
+            assert waits_s[0] == aligned_delay_s(1.0)
             await asyncio.sleep(0.001)
 
     run(main())
