@@ -43,13 +43,17 @@ def midway_delay_s(interval_s: float, phase_ms: int = _PHASE_MS) -> float:
 
 
 def tenth(number: int) -> Callable[[float], float]:
-    """Return `aligned_delay_s` for intervals that begin so many tenths of a second later.
+    """Return `aligned_delay_s` for multiples that start so many tenths of a second later.
 
-    A process wakes ten times a second in any case. Done at one of these instants, all that is due
-    once a second took 1.3 to 2.3 ms, and a publish waited for all of it.
+    A process wakes ten times a second in any case. When all that is due once a second was done at
+    one of these instants, it took 1.3 to 2.3 ms, and a publish waited for all of it.
 
     Args:
-        number: From 0, where whatever has no tenth of its own is done, to 9.
+        number: From 0, where work without a tenth of its own is done, to 9. Two duties with the
+            same tenth are done together.
+
+    Returns:
+        A function from an interval in seconds to the wait in seconds.
     """
     phase_ms = _PHASE_MS + number * 100
 

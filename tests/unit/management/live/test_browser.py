@@ -49,7 +49,7 @@ async def tabs(rig: Rig, count: int):
             tab = await context.new_page()
             tab.on("pageerror", lambda error: said.append(str(error)))
             await tab.goto(f"http://127.0.0.1:{rig.server.port}/")
-            # Asked whether it is logged in only after a login, the page would open a stream, too.
+            # A page that asks whether it is logged in after another's login opens a stream, too.
             await tab.get_by_label("Password", exact=True).wait_for()
             found.append(tab)
         yield found, said
