@@ -18,6 +18,7 @@ import pika
 import pika.exceptions
 import pytest
 
+from broker.cluster.replicas.placement import SPREAD_MARGIN
 from tests.cluster.recipe import drained
 from tests.nodes import Node, Trio, wait_until
 
@@ -89,18 +90,29 @@ def start_and_use(directory: Path) -> None:
         trio.end()
 
 
+def leaders_of_all(node: Node) -> Counter[str]:
+    """How many queues with a Raft log each node leads, those that other tests left included."""
+    queues = node.api("GET", "/queues")
+    return Counter(queue["leader"] for queue in queues if queue["type"] in ("quorum", "stream"))
+
+
 def test_leaders_of_new_queues_are_spread(trio: Trio) -> None:
-    """Who declares many through one connection has some of them led by each node."""
+    """Who declares many through one connection has them led by those that lead the fewest."""
     names = [f"spread.{number}" for number in range(30)]
-    with trio.nodes[0].connect() as connection:
+    one = trio.nodes[0]
+    before = leaders_of_all(one)
+    with one.connect() as connection:
         channel = connection.channel()
         for name in names:
             channel.queue_declare(name, durable=True, arguments=QUORUM)
-        led = Counter(trio.nodes[0].api("GET", f"/queues/%2F/{name}")["leader"] for name in names)
+        after = leaders_of_all(one)
         for name in names:
             channel.queue_delete(name)
-    assert led.keys() == {node.user_name for node in trio.nodes}
-    assert max(led.values()) < 2 * len(names) // 3  # a node that is busy leaves some to others
+    chosen = (after - before).keys()
+    fewest = min(after[node.user_name] for node in trio.nodes)
+    assert chosen
+    # The declaring node may lead SPREAD_MARGIN more; no listing shows the stores of delays.
+    assert max(after[node] for node in chosen) <= fewest + SPREAD_MARGIN + 1 + len(trio.nodes)
 
 
 def start_and_kill(directory: Path) -> float:
