@@ -12,7 +12,7 @@ import ast
 from functools import cache
 from pathlib import Path
 
-from tests.tidy.test_tidy import ROOT, name, sources
+from tests.tidy.tree import ROOT, name, nodes_of, sources, tree_of
 
 PARAMETERS_MAX = 45
 """Parameters of constructors that are callables."""
@@ -34,7 +34,7 @@ def _is_production(path: Path) -> bool:
 @cache
 def trees() -> dict[Path, ast.Module]:
     found = [path for path in sources() if _is_production(path)]
-    return {path: ast.parse(path.read_text(encoding="utf-8")) for path in found}
+    return {path: tree_of(path) for path in found}
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -114,8 +114,8 @@ def callables_of(node: ast.ClassDef, names: set[str]) -> tuple[list[str], list[s
 @cache
 def counted() -> tuple[list[str], list[str]]:
     parameters, fields = [], []
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in trees():
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 found = callables_of(node, callable_names()[path])
                 parameters += [f"{name(path)}: {each}" for each in found[0]]
@@ -139,9 +139,11 @@ def test_few_partials_are_made():
     """No partial of the method one stands in: what is to be done later is a value with a name."""
     partials = [
         f"{name(path)}:{node.lineno}"
-        for path, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("partial", "functools.partial")
+        for path in trees()
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name | ast.Attribute)
+        and ast.unparse(node.func) in ("partial", "functools.partial")
     ]
     assert len(partials) <= PARTIALS_MAX, partials
 

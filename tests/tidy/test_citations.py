@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.tidy.test_tidy import ROOT, name, sources, tracked
+from tests.tidy.tree import ROOT, name, nodes_of, sources, text_of, top, tracked, tree_of
 
 DOCUMENT = re.compile(r"(?<![\w/.*<{-])((?:\.\./)*[\w-]+(?:/[\w.-]+)*\.md)\b")
 MADE_BY_RUNS = {"report.md", "store/matrix.md", "matrix.md"}
@@ -31,11 +31,6 @@ CITED = {
 MUST_NAME_DOCUMENT = ("docs/bad-input.md", "docs/recipes.md", "docs/planted-bugs.md")
 
 
-@cache
-def text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
 def texts() -> Iterator[Path]:
     for path in tracked():
         if path.suffix in TEXT and "golden" not in path.parts and path != Path(__file__):
@@ -50,7 +45,7 @@ def explained(path: Path) -> str:
         return text
     strings = [
         node.value
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(path)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     comments = re.findall(r"(?:^|\s)#.*", text)
@@ -102,7 +97,7 @@ def test_every_planted_bug_is_in_the_list() -> None:
     places = [*(ROOT / "tests" / "sim").rglob("planted.py")]
     places.append(ROOT / "tests" / "sim" / "mirrored" / "test_disk_faults.py")
     for path in places:
-        for node in ast.parse(text_of(path)).body:
+        for node in tree_of(path).body:
             target = getattr(node, "target", None) or (getattr(node, "targets", None) or [None])[0]
             if isinstance(target, ast.Name) and target.id == "BUGS":
                 value = getattr(node, "value", None)
@@ -143,7 +138,7 @@ def test_what_the_rules_say_keeps_and_proves_them_is_there() -> None:
 def test_what_the_life_of_a_message_names_is_there() -> None:
     page = text_of(ROOT / "docs" / "the-life-of-a-message.md")
     names = {each.rsplit(".", 1)[-1] for each in re.findall(r"`([A-Za-z_][\w.]*)`", page)}
-    code = [p for p in sources() if p.relative_to(ROOT).parts[0] in ("broker", "raft", "gm")]
+    code = [p for p in sources() if top(p) in ("broker", "raft", "gm")]
     defined = set(re.findall(r"(?:def|class) (\w+)", "\n".join(text_of(p) for p in code)))
     assert len(names) > 20
     assert names - defined == set()
@@ -204,9 +199,7 @@ def test_every_word_of_the_glossary_is_in_use() -> None:
     rows = re.findall(r"^\| ([\w -]+) \|", text_of(ROOT / "docs" / "glossary.md"), re.MULTILINE)
     words = [row for row in rows if row != "word"]
     code = "\n".join(
-        text_of(path).lower()
-        for path in sources()
-        if path.relative_to(ROOT).parts[0] in ("broker", "raft", "gm")
+        text_of(path).lower() for path in sources() if top(path) in ("broker", "raft", "gm")
     )
     assert words == sorted(words, key=str.lower)
     assert [word for word in words if not re.search(rf"(?:\b|_){word}", code)] == []

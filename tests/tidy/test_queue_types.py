@@ -14,7 +14,7 @@ from broker.metadata import arguments, policies
 from broker.metadata.records import REPLICATED, QueueType
 from broker.queues.client.pending_commands import UNANSWERED_MAX
 from tests.tidy.test_callbacks import trees
-from tests.tidy.test_tidy import name
+from tests.tidy.tree import name, nodes_of
 
 TYPES = frozenset(get_args(QueueType))
 
@@ -92,8 +92,8 @@ def types_in(compare: ast.Compare) -> set[str]:
 
 def test_files_that_tell_one_type_from_the_others_are_listed() -> None:
     found: dict[str, set[str]] = {each: set() for each in PLACES}
-    for path, tree in trees().items():
-        for node in ast.walk(tree):
+    for path in trees():
+        for node in nodes_of(path):
             types = types_in(node) if isinstance(node, ast.Compare) else set()
             if types != TYPES:
                 for each in types:

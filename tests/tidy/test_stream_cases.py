@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.tidy.test_tidy import ROOT
+from tests.tidy.tree import ROOT
 
 TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.tidy.tree import (
+    GENERATED,
+    ROOT,
+    lines_of,
+    name,
+    nodes_of,
+    sources,
+    text_of,
+    top,
+    tracked,
+    tree_of,
+)
+
 FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 70
 PACKAGE_FILES_MAX = 20
@@ -29,32 +39,7 @@ BANNED_NAMES = {
 WORKPLACE = re.compile(
     "|".join([r"/wor" + r"k/", r"/far" + r"m/", r"\.lib" + r"rary/", r"/tmp/" + r"wq"])
 )
-GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 CODE_IN_TEXT = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:md|py|toml|yml|sh))`")
-
-
-@cache
-def tracked() -> tuple[Path, ...]:
-    listed = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False, text=True
-    )
-    if listed.returncode:
-        pytest.skip("not a git checkout: no list of files")
-    return tuple(
-        ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()
-    )
-
-
-def sources() -> list[Path]:
-    return [path for path in tracked() if path.suffix == ".py" and not GENERATED.search(path.name)]
-
-
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def lines_of(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
 
 
 def test_files_are_at_most_800_lines():
@@ -68,7 +53,7 @@ def test_functions_are_at_most_70_lines():
     """Its docstring does not count: it explains, it does not do."""
     long = []
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.body[0]
                 text = 0
@@ -88,7 +73,7 @@ def test_no_module_is_named_after_nothing():
 def test_packages_stay_small():
     folders: dict[Path, int] = {}
     for path in sources():
-        if path.name != "__init__.py" and path.relative_to(ROOT).parts[0] in (
+        if path.name != "__init__.py" and top(path) in (
             "broker",
             "raft",
             "gm",
@@ -111,11 +96,11 @@ def test_every_todo_names_an_issue():
 def test_every_package_has_a_docstring():
     bare = []
     for path in sources():
-        if path.name != "__init__.py" or path.relative_to(ROOT).parts[0] == "tests":
+        if path.name != "__init__.py" or top(path) == "tests":
             continue
         if GENERATED.search(path.name) or path.parent.name == "wire":
             continue
-        if ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) is None:
+        if ast.get_docstring(tree_of(path)) is None:
             bare.append(name(path))
     assert bare == []
 
@@ -125,8 +110,8 @@ def test_no_docstring_only_points_elsewhere():
     pointing = [
         f"{name(path)}:{node.lineno}"
         for path in sources()
-        if path.relative_to(ROOT).parts[0] != "tests"
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if top(path) != "tests"
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         and (ast.get_docstring(node) or "").startswith(("See `", "See the module", "See asyncio"))
     ]
@@ -135,9 +120,7 @@ def test_no_docstring_only_points_elsewhere():
 
 def test_every_package_of_ours_has_an_init():
     roots = ("broker", "raft", "gm", "chaos", "pipeline", "tests")
-    folders = {
-        p.parent for p in tracked() if p.suffix == ".py" and p.relative_to(ROOT).parts[0] in roots
-    }
+    folders = {p.parent for p in tracked() if p.suffix == ".py" and top(p) in roots}
     assert [name(p) for p in sorted(folders) if not (p / "__init__.py").is_file()] == []
 
 
@@ -146,7 +129,7 @@ def test_nothing_names_this_workplace():
     for path in tracked():
         if path.suffix in (".png", ".bin", ".gz"):
             continue
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = text_of(path)
         found += [f"{name(path)}: {m[0]}" for m in WORKPLACE.finditer(text)]
     assert found == []
 
@@ -158,14 +141,14 @@ def test_every_path_on_the_maps_exists(page: str):
     places = (ROOT, ROOT / "tests", (ROOT / page).parent)
     missing = [
         found
-        for found in CODE_IN_TEXT.findall((ROOT / page).read_text(encoding="utf-8"))
+        for found in CODE_IN_TEXT.findall(text_of(ROOT / page))
         if not any((place / found).exists() for place in places)
     ]
     assert missing == []
 
 
 def test_the_architecture_is_short():
-    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 300
+    assert len(lines_of(ROOT / "ARCHITECTURE.md")) <= 300
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs"])
@@ -176,7 +159,7 @@ def test_links_between_our_pages_lead_somewhere(page: str):
         f"{name(p)} -> {target}"
         for p in pages
         if p.is_file()
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", p.read_text(encoding="utf-8"))
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text_of(p))
         if not (p.parent / target).exists()
     ]
     assert broken == []
