@@ -40,11 +40,14 @@ class View:
         self.node = node
         self.faults: list[str] = []
         self.allowed: set[int] = set()
+        self._unanswered: list[Any] = []
         self.base = f"http://127.0.0.1:{node.management_port}/"
         page.set_default_timeout(PATIENCE_MS)
         page.on("console", self._console)
         page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
         page.on("request", self._request)
+        page.on("requestfinished", self._answered)
+        page.on("requestfailed", self._answered)
 
     def _console(self, message: Any) -> None:
         if message.type not in {"error", "warning"}:
@@ -55,11 +58,21 @@ class View:
         self.faults.append(f"console: {message.text} {message.location.get('url')}")
 
     def _request(self, request: Any) -> None:
+        self._unanswered.append(request)
         there = urlsplit(request.url)
         if there.scheme in {"data", "blob"}:
             return
         if there.netloc != urlsplit(self.base).netloc:
             self.faults.append(f"request to {request.url}")
+
+    def _answered(self, request: Any) -> None:
+        self._unanswered.remove(request)
+
+    def state(self) -> str:
+        """What stands on the page and what it waits for: why a test waited in vain."""
+        waits_for = [request.url for request in self._unanswered]
+        shown = self.page.evaluate("document.body.innerText.slice(0, 1000)")
+        return f"{self.page.url} shows {shown!r} and waits for {waits_for}; faults: {self.faults}"
 
     def login(self, user: str = "guest", password: str = "guest", at: str = "#/") -> None:
         """Open the page at an address and log in."""
@@ -113,11 +126,15 @@ def chromium() -> Iterator[Any]:
 @contextmanager
 def window(browser: Any, node: Node, **options: Any) -> Iterator[View]:
     """A window with cookies of its own; fails if it saw a fault."""
+    playwright = pytest.importorskip("playwright.sync_api")
     options.setdefault("viewport", DESK)
     context = browser.new_context(**options)
     view = View(context.new_page(), node)
     try:
         yield view
         assert not view.faults, "\n".join(view.faults)
+    except playwright.TimeoutError as error:
+        error.add_note(view.state())
+        raise
     finally:
         context.close()
