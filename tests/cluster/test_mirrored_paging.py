@@ -95,6 +95,7 @@ def test_a_lazy_mirrored_queue_outlives_its_masters_in_order(own_trio: Trio) -> 
 
 
 @pytest.mark.long
+@pytest.mark.alone  # three nodes keep both processors busy: 27 s, and 79 beside others
 def test_deep_mirrored_queues_take_little_memory_anywhere(own_trio: Trio) -> None:
     """200,000 messages of 1 KB: what members keep, how fast one is promoted, how one is filled."""
     count, size, queue = 200_000, 1_000, "very.deep"

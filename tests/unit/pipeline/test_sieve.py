@@ -166,6 +166,7 @@ def test_streams_are_judged_whole(spark, tmp_path, monkeypatch, file_format):
     assert check_alike(report, events, forge.STREAM_OPTIONS) == {"stored-twice"}
 
 
+@pytest.mark.soak  # that it raises nothing false is what the next one shows, with forgeries
 def test_a_long_run_that_keeps_its_promises_passes(spark, tmp_path):
     long_history.write(tmp_path, 1)
     events = history.load(tmp_path / history.FILE)
