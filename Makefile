@@ -89,7 +89,7 @@ tidy: $(DEV)
 PYTEST_IN = $(BIN)/pytest -o cache_dir=.pytest_cache/$(1)
 ONCE_MORE = || { test $$? = 1 && echo "== run again, one by one: what failed" && $(PYTEST_IN) --last-failed --last-failed-no-failures none; }
 pytest = $(PYTEST_IN) $(2) $(if $(AGAIN),$(ONCE_MORE))
-# $(call marked,MARK): the files that have such tests. Collecting all 9,000 tests takes 8 s, for each worker.
+# $(call marked,MARK): the files that have such tests (tests/conftest.py sees to it). Collecting all 9,000 takes 8 s, for each worker.
 marked = $(shell grep -rlE 'mark\.$(1)\b' tests --include 'test_*.py' | sort)
 
 ## make test            check, then all tests but those that need a Docker engine or minutes (ci-long)

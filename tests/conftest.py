@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gc
+import re
 import traceback
 import warnings
 from collections.abc import Generator, Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -16,6 +19,26 @@ from tests.nodes import Node, Reference, Trio
 # How long one example takes says nothing while other tests share the machine.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+FOUND_BY_TEXT = ("long", "alone", "docker")
+"""Marks whose files the Makefile finds with grep, because collecting all tests takes seconds."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse tests that CI would never run: their file does not have the text of their mark."""
+    hidden = {
+        f"{item.path}: write pytest.mark.{mark} in this file, or the Makefile does not find it"
+        for item in items
+        for mark in FOUND_BY_TEXT
+        if item.get_closest_marker(mark) and not _has_text(item.path, rf"mark\.{mark}\b")
+    }
+    if hidden:
+        raise pytest.UsageError(*sorted(hidden))
+
+
+@cache
+def _has_text(path: Path, pattern: str) -> bool:
+    return re.search(pattern, path.read_text(encoding="utf-8")) is not None
 
 
 @pytest.hookimpl(wrapper=True)
