@@ -47,7 +47,7 @@ $(RUN): pyproject.toml | $(BIN)/python
 	$(PIP) install -q -e .
 	@touch $@
 
-# Modules are compiled when they are imported: of pyspark's and pandas' few are, and all of them took half a minute.
+# Libraries are compiled when they are imported, not here: few of pyspark's modules ever are, and all took half a minute.
 $(DEV): pyproject.toml $(RUN) | $(BIN)/python
 	$(PIP) install -q --no-compile -e '.[dev,pipeline]'
 	@touch $@

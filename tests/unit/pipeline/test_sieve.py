@@ -120,7 +120,7 @@ def check_alike(report, events, asked=forge.OPTIONS):
     return {item.kind for item in findings}
 
 
-# The random forgeries below are found in NDJSON.
+# The test of random forgeries reads NDJSON.
 @pytest.mark.parametrize("file_format", [pytest.param("ndjson", marks=pytest.mark.soak), "parquet"])
 def test_every_forged_finding_is_found_by_way_of_the_sieve(spark, tmp_path, file_format):
     events = forged()
@@ -166,7 +166,7 @@ def test_streams_are_judged_whole(spark, tmp_path, monkeypatch, file_format):
     assert check_alike(report, events, forge.STREAM_OPTIONS) == {"stored-twice"}
 
 
-@pytest.mark.soak  # that it raises nothing false is what the next one shows, with forgeries
+@pytest.mark.soak  # the next test shows that nothing false is found
 def test_a_long_run_that_keeps_its_promises_passes(spark, tmp_path):
     long_history.write(tmp_path, 1)
     events = history.load(tmp_path / history.FILE)

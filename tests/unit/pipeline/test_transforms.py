@@ -66,7 +66,7 @@ def pure(events, asked=forge.OPTIONS):
 
 
 @LONG
-# NDJSON is what all others here are in.
+# All other tests of this file read NDJSON.
 @pytest.mark.parametrize("file_format", [pytest.param("ndjson", marks=pytest.mark.soak), "parquet"])
 def test_clean_history_passes(spark, tmp_path, file_format):
     report = judge.run(spark, stored(tmp_path, forge.clean()), file_format)
