@@ -221,7 +221,7 @@ def test_damage_of_one_replica_of_three(own_trio: Trio) -> None:
         assert (reader.seen, reader.connects) == (ALL, 1)
     told = [f"queue.replica_replaced queue={name}" for name in ("flipped", "gone")]
     wait_until(lambda: [len(lines(victim, each)) for each in told] == [1, 1], "both are replaced")
-    assert len(lines(victim, "queue.damaged_log_kept")) == 2
+    wait_until(lambda: len(lines(victim, "queue.damaged_log_kept")) == 2, "both are kept")
     for path, content in damaged.items():
         kept = log(victim).with_name(FOLDER) / path.parent.name / FILES / path.name
         assert f"path={kept.parent.parent}" in victim.full_log()
