@@ -54,11 +54,14 @@ def trace_published(channel: Channel, messages: Iterable[Message], queues: Seque
     if not targets:
         return
     vhosts = _vhosts(context)
+    # In this order: the machine may give the processor to others between the two clocks, and then
+    # the message would be said to be read before it was sent.
+    since_ms = vhosts.since_ms(context.now_ms)
     now_us = vhosts.now_us()
     more: dict[str, object] = {
         "routed_queues": [queue.name for queue in queues],
         "timestamp_in_us": now_us,
-        "received_in_us": now_us - vhosts.since_ms(context.now_ms) * 1000,
+        "received_in_us": now_us - since_ms * 1000,
     }
     shared = where(channel) | more
     _emit(channel, targets, [_copy(key, message, shared, _table(message)) for message in traced])

@@ -69,6 +69,28 @@ def test_a_publish_is_copied_with_where_it_came_from_and_where_it_goes(
     }
 
 
+@pytest.mark.parametrize("paused_clock", ["now_us", "monotonic_ms"])
+def test_a_message_is_not_said_to_be_read_before_it_was_sent(
+    world: World, client: Client, monkeypatch: pytest.MonkeyPatch, paused_clock: str
+):
+    """The machine may give the processor to others while the two clocks are read."""
+    world.clock.us, client.now_ms = 7_000_250, 7_000  # what is read is read in this millisecond
+    read = getattr(world.clock, paused_clock)
+
+    def read_and_pause() -> int:
+        found: int = read()
+        world.clock.us += 3_000
+        return found
+
+    monkeypatch.setattr(world.clock, paused_clock, read_and_pause)
+    client.feed(publish("q"))
+    found = headers(copies(world)[0])
+    read_us, routed_us = found["received_in_us"], found["timestamp_in_us"]
+    assert isinstance(read_us, int)
+    assert isinstance(routed_us, int)
+    assert DAY_US + 7_000_250 - 1_000 <= read_us <= routed_us
+
+
 def test_each_message_of_a_run_is_copied_in_its_order(world: World, client: Client):
     client.feed(*[publish("q", body=b"%d" % n) for n in range(5)])
     assert [body_of(copy) for copy in copies(world)] == [b"0", b"1", b"2", b"3", b"4"]
