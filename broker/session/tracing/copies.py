@@ -54,8 +54,8 @@ def trace_published(channel: Channel, messages: Iterable[Message], queues: Seque
     if not targets:
         return
     vhosts = _vhosts(context)
-    # In this order: the machine may give the processor to others between the two clocks, and then
-    # the message would be said to be read before it was sent.
+    # The wall clock last: a pause of the process between the two clocks makes `received_in_us`
+    # later. The other way round it would be earlier, even before the client sent the message.
     since_ms = vhosts.since_ms(context.now_ms)
     now_us = vhosts.now_us()
     more: dict[str, object] = {
